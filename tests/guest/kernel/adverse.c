@@ -166,14 +166,14 @@ struct queue {
 	spinlock_t lock;
 	struct rnd_state random;
 	unsigned int head, tail, size;
-	/* Looks that have not found what is at the head. */
+	/* Number of polls that have not returned the completion at the head. */
 	unsigned int missed;
 	struct held held[] __counted_by(size);
 };
 
 static struct ib_device_ops real;
 
-/* A device, with what it says of itself by nature. */
+/* A device, with its own attributes. */
 struct device_limits {
 	struct list_head all;
 	struct ib_device *device;
@@ -312,7 +312,7 @@ static bool can_be_seen(struct queue *q)
 	return q->head != q->tail && ktime_compare(q->held[q->head % q->size].at, ktime_get()) <= 0;
 }
 
-/* Takes what the driver has. */
+/* Moves completions from the driver's queue. */
 static void take(struct queue *q)
 {
 	while (q->tail - q->head < q->size) {
@@ -469,7 +469,7 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	mutex_lock(&lists);
 	list_del_init(&q->all);
 	mutex_unlock(&lists);
-	/* No QP uses it any more: nothing completes, and nobody arms. */
+	/* No QP uses it any more: no work completes, and no user arms it. */
 	hrtimer_cancel(&q->due);
 	hrtimer_cancel(&q->tell);
 	cancel_work_sync(&q->elsewhere);
@@ -537,7 +537,7 @@ static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct
 
 	if (!(limits & SMALL)) {
 		error = real.create_qp(qp, init, udata);
-		/* rxe gives as much as there is room for */
+		/* rxe grants as much as fits */
 		init->cap.max_inline_data = min(asked, cap->max_inline_data);
 		return error;
 	}
@@ -796,7 +796,7 @@ static void gone(struct ib_device *device, void *data)
 	kfree(l);
 }
 
-/* Devices come and go with tests only: not while somebody counts them. */
+/* Only tests add and remove devices, so none does during the count. */
 struct ib_device *adverse_device(unsigned int n)
 {
 	struct device_limits *l;

@@ -11,7 +11,7 @@ bool adverse_happens(unsigned int of_a_thousand);
 /* Returns the n-th device; NULL if there are fewer. Devices are not removed during a test. */
 struct ib_device *adverse_device(unsigned int n);
 
-/* infiniband.c: the interface of a request, as IPoIB gives it. */
+/* infiniband.c: returns the interface of a request, as IPoIB does. */
 struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
 				      const struct sockaddr *addr, void *data);
 

@@ -47,7 +47,8 @@ MODULE_PARM_DESC(infiniband, "ib_sdp takes rxe for InfiniBand");
 #define FIRST_LID 0x100
 #define PATHS 64
 
-/* Protects the paths, and that one call at a time passes through to what it replaces. */
+/* Protects the paths. It also lets only one call at a time pass through to the replaced function.
+ */
 static DEFINE_MUTEX(lock);
 static struct task_struct *passes;
 
@@ -199,7 +200,7 @@ static struct kretprobe questions[] = {
 	{ .kp.symbol_name = "ib_sdp:sdp_h_cm_request_net", .entry_handler = look, .handler = looked, .maxactive = 32 },
 };
 
-/* As IPoIB says which of its interfaces a request is for. */
+/* Selects the interface of a request, as IPoIB does. */
 struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
 				      const struct sockaddr *addr, void *data)
 {

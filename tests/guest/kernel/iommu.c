@@ -78,7 +78,7 @@ struct window {
 	struct piece pieces[] __counted_by(count);
 };
 
-/* Protects the tree, the list and what is to be the next address. */
+/* Protects the tree, the list and the next address. */
 static DEFINE_SPINLOCK(lock);
 static struct rb_root tree = RB_ROOT;
 static LIST_HEAD(ended);
@@ -119,7 +119,7 @@ static void insert(struct window *w)
 	rb_insert_color(&w->node, &tree);
 }
 
-/* Between memory and bounce buffer, so much from `offset` on. */
+/* Copies `len` bytes from `offset` on between memory and bounce buffer. */
 static void bounce(const struct window *w, size_t offset, size_t len, bool to_device)
 {
 	void *there = start(w) + offset;
@@ -211,7 +211,7 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	}
 	spin_lock_irqsave(&lock, flags);
 	w->at = (next_page << PAGE_SHIFT) + offset_in_page(pieces->memory);
-	/* and a page that is nobody's */
+	/* and an unused page */
 	next_page += (w->room >> PAGE_SHIFT) + 1;
 	/* Also for memory that the device writes to: bytes that it does not write have to keep
 	 * their value, as with the kernel's bounce buffers. */
@@ -222,7 +222,7 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	return w;
 }
 
-/* Nobody writes there any more. */
+/* No more writes are allowed there. */
 static void bury(struct window *w)
 {
 	memset(w->pages, ENDED, w->room);
@@ -259,7 +259,8 @@ out:
 	return len;
 }
 
-/* Syncs a window. A `single` mapping has neighbouring pages: so do the kernel's IOMMUs take it. */
+/* Syncs a window. A `single` mapping consists of adjacent pages, as the kernel's IOMMU drivers
+ * require. */
 static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to_device, bool single)
 {
 	struct window *w;
@@ -297,7 +298,7 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 
 	for_each_sg(list, sg, count, k)
 		rest += sg->length;
-	/* As many windows as hold all of it. */
+	/* Maps it by as many windows as needed. */
 	for (sg = list; rest; sg = sg_next(sg)) {
 		size_t len = unmap(sg_dma_address(sg), sg_dma_len(sg), dir, attrs);
 
@@ -415,7 +416,7 @@ static bool has_iommu(const struct ib_device *device)
 	return device->dma_device == &bus->dev;
 }
 
-/* Where the driver finds what the device has at an address; 0 if it must not. */
+/* Returns the kernel address for a device address; 0 if the device must not access it. */
 static u64 translate(u64 at, size_t len, bool written)
 {
 	struct window *w;

@@ -495,7 +495,7 @@ static void nodelay(struct order *o)
 
 /* --- listeners whose connections inherit callbacks, as DRBD does ------------------------ */
 
-/* Kept until the module goes: a callback that comes too late finds `gone`. */
+/* Freed when the module is unloaded: a callback that comes too late finds `gone`. */
 struct bell {
 	struct list_head all;
 	struct completion established, queued;
@@ -652,7 +652,7 @@ struct watch {
 	int problem;
 };
 
-/* The callbacks may come in any context, with any lock of the protocol held. */
+/* The callbacks may be called in any context, with any lock of the protocol held. */
 static void on_event(struct sock *sk, size_t count, size_t saved)
 {
 	struct watch *w;
@@ -684,7 +684,7 @@ static void on_data(struct sock *sk)
 
 static void on_space(struct sock *sk)
 {
-	/* as sunrpc and others have it: only when there is room enough */
+	/* only when there is enough space, as sunrpc and others do */
 	if (sk_stream_is_writeable(sk))
 		clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	on_event(sk, offsetof(struct watch, writes), offsetof(struct watch, write_space));
@@ -718,7 +718,7 @@ static struct watch *begin(struct order *o, struct socket *sock, work_func_t wor
 	w->data_ready = sk->sk_data_ready;
 	w->write_space = sk->sk_write_space;
 	w->error_report = sk->sk_error_report;
-	/* what an accepted socket has got from its listener is not for it */
+	/* the callbacks that an accepted socket inherits are the listener's */
 	if (w->data_ready == on_data) {
 		struct watch *of = sk->sk_user_data;
 
@@ -848,7 +848,7 @@ static void guest_work(struct work_struct *work)
 	int n;
 
 	while (!w->done) {
-		/* what could not be sent the last time comes first */
+		/* bytes that could not be sent last time go first */
 		while (w->kept) {
 			n = put(w->sock, w->buffer + w->kept_at, w->kept, MSG_DONTWAIT);
 			if (n == -EAGAIN)

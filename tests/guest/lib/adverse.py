@@ -15,7 +15,7 @@ PARAMETERS = pathlib.Path("/sys/module/sdp_adverse/parameters")
 
 
 def load():
-    """Loads the module. Returns true if it is there."""
+    """Loads the module. Returns true if it is loaded."""
     if PARAMETERS.exists():
         return True
     if not BUILT.exists() or not shutil.which("rdma") or subprocess.run(["insmod", BUILT]).returncode != 0:

@@ -256,5 +256,5 @@ def splice(source, target, count, flags=0):
 
 
 def setns(space):
-    """The calling thread moves to another network namespace, for good."""
+    """Moves the calling thread to another network namespace, permanently."""
     return plain("setns", space, 0x40000000)

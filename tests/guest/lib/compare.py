@@ -5,7 +5,7 @@ from .env import SAME
 
 
 def differences(tcp, sdp):
-    """Lines that say where SDP's notes are not what they have to be; an empty list is agreement.
+    """Returns a line for each wrong note of SDP; an empty list if all are right.
 
     A note is (name, value, expected of SDP or None, reason)."""
     lines = []

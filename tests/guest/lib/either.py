@@ -56,7 +56,7 @@ def echo(e, near, far):
 
 @contextlib.contextmanager
 def counts(e, where="self", **wanted):
-    """Checks that exactly so much is counted of sockets of IPPROTO_SDP within the block."""
+    """Checks the exact changes of the IPPROTO_SDP counters during the block."""
     before = observe.stats(where)
     yield
     after = observe.stats(where)

@@ -101,7 +101,8 @@ def plain(value):
 
 
 def asleep_in(thread, process="self"):
-    """The number of the system call in which a thread sleeps, None if it runs or is gone."""
+    """Returns the number of the system call in which a thread sleeps; None if it runs or has
+    exited."""
     try:
         with open(f"/proc/{process}/task/{thread}/syscall") as file:
             word = file.read().split()[0]
@@ -304,7 +305,7 @@ class Env:
         return near, self.keep(far)
 
     def refused_port(self, where="peer"):
-        """A port that nobody listens on."""
+        """A port without a listener."""
         with self.bound(where) as sock:
             return sock.port
 
@@ -330,7 +331,7 @@ class Env:
         return self.until(settled, lambda: f"the mask stays {sock.mask(EVERY)}, never {wanted}")
 
     def until(self, condition, what, patience=None):
-        """Look again and again until the condition gives something true, which is returned."""
+        """Polls until the condition returns a true value, and returns it."""
         self.checks += 1
         deadline = time.monotonic() + (patience or self.patience)
         pause = 0.0005
@@ -351,7 +352,7 @@ class Env:
                 raise CaseFailure(f"in each of {count} attempts {unlucky}")
 
     def unread(self, sock, count):
-        """Until `count` bytes lie in the receive queue (SIOCINQ)."""
+        """Waits until `count` bytes are in the receive queue (SIOCINQ)."""
         self.until(lambda: calls.ioctl_int(sock, consts.SIOCINQ) >= count,
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
@@ -361,8 +362,8 @@ class Env:
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
-        """Sends without blocking until the socket takes no more, and goes on taking no more.
-        Returns the bytes it took."""
+        """Sends without blocking until the socket is full and stays full. Returns the bytes it
+        took."""
         total, piece, rested = 0, bytes(chunk), False
         while True:
             try:
@@ -386,8 +387,8 @@ class Env:
             time.sleep(0.005)
 
     def _look(self):
-        """Has the kernel poll for bytes that have come to each socket. On one machine no event
-        comes for bytes without a waiting call, and there is no more space for them before a poll.
+        """Makes the kernel poll each socket for arrived bytes. On one machine no event comes for
+        bytes without a waiting call, and there is no more space for them before a poll.
         """
         for sock in self._keep:
             if isinstance(sock, Sock) and sock.fileno() >= 0:
@@ -403,7 +404,7 @@ class Env:
         return self.keep(Child(self.patience, function, *args))
 
     def as_user(self, function, *args):
-        """The outcome of a call made without privilege, as nobody."""
+        """Returns the result of a call made without privilege, as user nobody."""
         def run():
             os.setgroups([])
             os.setresgid(65534, 65534, 65534)
@@ -423,8 +424,8 @@ class Env:
         return child.result()
 
     def interrupt_self(self, function, *names, when=lambda: True):
-        """The same in this process, for a call whose descriptor no other process may have, and as
-        soon as `when` is true."""
+        """The same in this process, as soon as `when` is true, for a call whose descriptor no other
+        process may have."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         signal.siginterrupt(signal.SIGUSR1, True)
@@ -446,7 +447,7 @@ class Env:
 
     @contextlib.contextmanager
     def netem(self, words):
-        """Both hosts' devices treat what they send as tc-netem(8) says, for a while."""
+        """Applies a tc-netem(8) rule to both hosts' devices during the block."""
         self.needs_wire()
         hosts = [(where, netns.device(where)) for where in netns.hosts()]
         try:

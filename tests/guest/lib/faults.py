@@ -35,7 +35,7 @@ def text_of_module():
 
 
 def only_the_module(*kinds):
-    """Faults of these kinds are for what is called from the module, by anybody."""
+    """Faults of these kinds hit calls from the module, in any task."""
     start, end = text_of_module()
     for kind in kinds or KINDS:
         for name, value in (("probability", 0), ("require-start", hex(start)), ("require-end", hex(end)), ("stacktrace-depth", 32),
@@ -64,8 +64,8 @@ EVERY = 1000000
 
 @contextlib.contextmanager
 def several(kind, times, **settings):
-    """Makes so many of a kind fail, the next ones but for the settings. Yields a function that
-    counts them."""
+    """Makes the next `times` calls of a kind fail, unless the settings choose others. Yields a
+    function that counts them."""
     only_the_module(kind)
     # Marks the kernel's log, so that messages about one kind can be distinguished from later ones.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
@@ -86,7 +86,7 @@ def once(kind, **settings):
 
 
 def one(kind, number):
-    """Makes one of the next so many fail, in any task."""
+    """Makes one of the next calls fail, in any task."""
     return once(kind, interval=number)
 
 

@@ -34,7 +34,7 @@ class Log:
 
 
 def splats(lines):
-    """Those that no kernel in order writes, with a little of what follows."""
+    """Messages that a healthy kernel does not print, with a few lines behind them."""
     for index, line in enumerate(lines):
         if SPLAT.search(line):
             return lines[index:index + 25]
@@ -42,8 +42,8 @@ def splats(lines):
 
 
 def ask_module():
-    """Makes the module log why connections fail (docs/debugging.md): in the kernel's log, and not
-    on the console, which takes long."""
+    """Makes the module log the reasons of failed connections (docs/debugging.md) in the kernel's
+    log. The console is left out because it is slow."""
     with contextlib.suppress(OSError):      # a kernel without dynamic debug
         with open("/proc/dynamic_debug/control", "w") as control:
             control.write("module ib_sdp +p")

@@ -10,7 +10,7 @@ REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
 
 
 def kernel_pins():
-    """Pages that are pinned for I/O in the whole machine, as the kernel itself counts them."""
+    """Number of pages pinned for I/O in the whole machine, by the kernel's own counters."""
     # Each processor keeps some counts for itself until a flush.
     pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n")
     words = dict(line.split() for line in open("/proc/vmstat"))
@@ -36,8 +36,8 @@ known = set()
 
 
 def wait(seconds, pins=0):
-    """Returns the objects that are left after so long and were not there before; nothing as soon as
-    all are gone."""
+    """Returns the new objects that are left after the time limit, or an empty list as soon as there
+    are none."""
     deadline = time.monotonic() + seconds
     while (lines := set(left(pins)) - known) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -84,7 +84,8 @@ class Mapping:
 
 
 def become(name=None, user=None, group=None):
-    """Makes the calling process somebody else: the name of its program, its user, its cgroup."""
+    """Changes the identity of the calling process: the name of its program, its user, its cgroup.
+    """
     if name is not None and libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     if group is not None:

@@ -41,8 +41,8 @@ class Memory:
         return self
 
     def scatter(self):
-        """Makes the kernel allocate each page by itself: neighbours in the memory are none in the
-        machine."""
+        """Makes the kernel allocate each page separately: pages adjacent in the address space are
+        not adjacent in physical memory."""
         self.map.madvise(mmap.MADV_NOHUGEPAGE)
         pages = list(range(0, self.size, PAGE))
         random.Random(5).shuffle(pages)
@@ -84,14 +84,14 @@ class Raw:
         ctypes.memmove(self.address, content, self.size)
 
     def discard(self):
-        """The program's next look at it finds fresh pages."""
+        """The program's next access finds new pages."""
         LIBC.madvise(self.address, self.size, mmap.MADV_DONTNEED)
 
     def protect(self, protection):
         LIBC.mprotect(self.address, self.size, protection)
 
     def replace(self):
-        """Other memory at the same place."""
+        """Maps other memory at the same address."""
         self._map(self.address, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED)
 
     def unmap(self):
@@ -125,7 +125,7 @@ class Absent(Memory):
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address + present, size - present, self.MISSING, 0))
 
     def at(self, address):
-        """The same of a page that is not there, at this address."""
+        """The same for a page that is not mapped, at this address."""
         found = LIBC.mmap(address, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0)
         if found != address:
             raise OSError(ctypes.get_errno(), "mmap")

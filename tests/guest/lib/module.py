@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The module, taken away from a host for a while."""
+"""Unloads the module on a host for a while."""
 
 import contextlib
 

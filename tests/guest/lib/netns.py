@@ -88,8 +88,8 @@ def local_transport(on):
 
 
 def root_elsewhere(new_net, function):
-    """Runs a function as nobody, root in a user namespace of its own, with a network namespace or
-    without."""
+    """Runs a function as user nobody, with root rights in a user namespace of its own, with or
+    without a network namespace."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -202,7 +202,7 @@ def bare(six):
 
 @contextlib.contextmanager
 def firewall():
-    """The other host drops what comes by RoCE."""
+    """Makes the other host drop RoCE packets."""
     run("peer", "nft add table inet sdp_test")
     try:
         run("peer", "nft add chain inet sdp_test in { type filter hook input priority 0 ; }")

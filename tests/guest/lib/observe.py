@@ -84,7 +84,7 @@ def pinned(where="self"):
 
 def losses():
     """Returns the counts of both hosts under "Refused and lost" and "IPPROTO_SDP", and the devices'
-    counts of lost packets. The module and a device may be gone after a failed case."""
+    counts of lost packets. A failed case may leave the host without the module or a device."""
     counted = {}
     with contextlib.suppress(OSError, RuntimeError):
         counted |= lost_packets()

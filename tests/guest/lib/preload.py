@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that know nothing of SDP, started with sdp-run where the case is on SDP."""
+"""Programs without SDP support, started by sdp-run when the case runs on SDP."""
 
 import contextlib
 import os
@@ -13,9 +13,10 @@ from .programs import HERE, Program
 from .registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
-# Where a case counts what SDP carries, a slow machine does not count, nor what came before.
+# A long wait, and no memory of peers: neither a slow machine nor an earlier case turns a connection
+# to TCP.
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-# Without `site`, which these need not have and which takes as long to import as all of theirs.
+# Python without `site`: the programs do not need it, and importing it doubles their start time.
 ECHO = ("python3", "-S", str(HERE / "echo.py"))
 
 
@@ -133,8 +134,8 @@ class Way:
 
     @contextlib.contextmanager
     def carries(self, sent, received):
-        """Checks that at least so many bytes go to the server and from it in the block, and none by
-        the other protocol."""
+        """Checks that at least these numbers of bytes go to the server and from it in the block,
+        and none by the other protocol."""
         sdp, tcp = Carried(), tcp_segments(self.where)
         yield
         # where the server is: what it has from others there counts, too

@@ -35,14 +35,14 @@ class Program:
         return self.outputs(seconds)[0]
 
     def outputs(self, seconds):
-        """The same, and what it has said besides."""
+        """The same, with its standard error."""
         status, out, err = self.ended(seconds)
         if status:
             raise CaseFailure(f"{self.name} ended with {status}: {(out + err).strip()[-500:]}")
         return out, err
 
     def ended(self, seconds):
-        """Its status, whatever it is, and both outputs."""
+        """Returns its status, of any value, and both outputs."""
         try:
             out, err = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -61,7 +61,7 @@ class Program:
         self._process.communicate()
 
     def said(self):
-        """Ends it; the last of what it has said."""
+        """Ends it. Returns the last of its output."""
         self._process.kill()
         out, err = self._process.communicate()
         return (out + err).strip()[-500:]

@@ -76,7 +76,7 @@ class Message:
 
     @property
     def rest(self):
-        """Bytes of a SrcAvail that did not come with it."""
+        """Number of advertised bytes that a SrcAvail did not carry itself."""
         return self.size - len(self.payload)
 
     @property
@@ -161,7 +161,8 @@ class Raw:
     # Messages
 
     def bytes(self, raw):
-        """Posts a message as it is, when there is room for it. False: the connection has failed."""
+        """Posts a message unchanged, when the send queue has space. False: the connection has
+        failed."""
         keep = ctypes.create_string_buffer(bytes(raw), max(1, len(raw)))
         try:
             self._e.until(lambda: self.trial("send", ctypes.addressof(keep), len(raw)), "room for a raw message", self.patience)
@@ -310,7 +311,7 @@ class Lent:
         return self._raw.trial("back", self._handle)
 
     def end(self):
-        """Takes it back, and lets go of it."""
+        """Takes the memory back and releases it."""
         self.withdraw()
         self._raw._e.until(self.back, "the end of access")
 

@@ -54,7 +54,7 @@ def start(address, seconds):
 
 
 def begin(address):
-    """A new case: what it makes on the other machine belongs together."""
+    """Begins a case: its sockets on the other machine form a group."""
     _session[:] = [address, f"{os.getpid()}-{time.monotonic_ns()}"]
 
 

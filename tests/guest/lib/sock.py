@@ -48,14 +48,15 @@ class Sock(socket.socket):
         return self.getsockname()[1]
 
     def mask(self, events=EVERY):
-        """poll()'s answer now, as text."""
+        """Returns the present result of poll() as text."""
         poller = select.poll()
         poller.register(self.fileno(), events)
         ready = poller.poll(0)
         return mask_text(ready[0][1] if ready else 0)
 
     def mask_when(self, events, patience):
-        """Sleep in poll() until one of the events; the mask as text, empty when none came."""
+        """Sleeps in poll() until one of the events. Returns the mask as text, empty after a
+        time-out."""
         poller = select.poll()
         poller.register(self.fileno(), events)
         ready = poller.poll(patience * 1000)

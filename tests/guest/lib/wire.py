@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Captures of what leaves towards the peer, and their dissection by tshark."""
+"""Captures packets to the peer, and dissects them by tshark."""
 
 import os
 import shutil

@@ -77,7 +77,7 @@ class Without(Way):
 
     @contextlib.contextmanager
     def carries(self, sent, received):
-        """Nothing of it goes by SDP."""
+        """No byte goes by SDP."""
         def counted():
             stats = observe.stats(self._has)
             return stats["tx_bytes"], stats["rx_bytes"]

@@ -78,7 +78,7 @@ def by_asyncio(address, count):
 
 
 def by_selectors(listener, count, selector):
-    """One thread, sockets that do not block; what cannot be sent at once waits."""
+    """One thread with non-blocking sockets; unsent bytes are queued."""
     listener.setblocking(False)
     selector.register(listener, selectors.EVENT_READ)
     waiting, left = {}, count
@@ -108,7 +108,7 @@ def by_selectors(listener, count, selector):
                     waiting[sock] = waiting[sock][sock.send(waiting[sock]):]
                 except BlockingIOError:
                     pass
-            # It reads again once all has gone.
+            # It reads again once all bytes are sent.
             selector.modify(sock, selectors.EVENT_WRITE if waiting[sock] else selectors.EVENT_READ)
 
 

@@ -64,7 +64,7 @@ def connected(e, listener, zero_copy):
 
 
 def send(e, source, *args):
-    """A send(2) without memory has taken nothing: the program ends its stream."""
+    """A send(2) without memory accepts no bytes: the program ends its stream."""
     if (sent := e.outcome(pattern.send, source, *args)) == "ENOMEM":
         e.outcome(source.shutdown, socket.SHUT_WR)
     return sent
@@ -105,7 +105,7 @@ def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None
 
 
 def works_again(e):
-    """And nothing is left of what was before."""
+    """Nothing is left of the earlier connections."""
     nothing_left(e)
     e.check(exchange(e, e.listen(), False), "a connection is lost though nothing fails any more")
     e.check(exchange(e, e.listen(), True), "a connection is lost though nothing fails any more")
@@ -219,13 +219,13 @@ def mixed(e, removes):
 
 @case(reference=False, families=("v4",), timeout=600)
 def at_random(e):
-    """All of it, in any mixture."""
+    """All kinds of failures, mixed."""
     mixed(e, False)
 
 
 @case(reference=False, families=("v4",), timeout=600)
 def removed(e):
-    """And the device goes in the midst of it."""
+    """The device is removed in the middle."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     mixed(e, True)

@@ -151,8 +151,8 @@ def overrun(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
-    """A driver first refuses to destroy queue pairs, completion queues and regions: none is left
-    all the same. A queue pair's completion queues are not destroyed before it."""
+    """A driver first refuses to destroy queue pairs, completion queues and regions: in the end none
+    is left. A queue pair's completion queues are not destroyed before it."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         for turn in (1, -1):
             near, far = e.pair()
@@ -194,7 +194,7 @@ def refused(e):
 def resent(e, gone):
     """A send of several blocks whose connection is dissolved waits for the end of the queue pair,
     while the socket has another connection with blocks in flight, some of them `gone` before.
-    Returns true if that came about."""
+    Returns true if that happened."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""connect() that waits: success, every way to fail, and what ends the waiting."""
+"""Blocking connect(): success, each kind of failure, and the events that end the wait."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ def route(e, kind, prefix):
 
 @case
 def names(e):
-    """Both ends' names, as AF_INET or AF_INET6, whatever the socket's family is."""
+    """Addresses of both ends, as AF_INET or AF_INET6 on a socket of any family."""
     listener = e.listen()
     near = e.connect(listener)
     far, address = listener.accept()
@@ -208,7 +208,7 @@ def bad_routes(e):
 
 @case(timeout=60)
 def no_neighbour(e):
-    """An address of the network that nobody has."""
+    """An unused address of the network."""
     e.needs_wire()
     host = "fd77::97" if e.six else "10.77.0.97"
     e.note("connect", e.error(e.socket().connect, e.address(host, 9)))
@@ -237,7 +237,7 @@ def own_address(e):
 
 @case
 def loopback(e):
-    """127.0.0.1 and ::1 are on no RDMA device: they work, or say that nothing leads there."""
+    """127.0.0.1 and ::1 are on no RDMA device: connections work, or fail with ENETUNREACH."""
     with e.socket() as sock:
         result = e.error(lambda: (sock.bind(e.address(e.loopback, 0)), sock.listen(1)))
         if result == "ok":
@@ -312,7 +312,7 @@ def killed(e):
 
 @case(timeout=120)
 def timed_out(e):
-    """Nobody answers: ETIMEDOUT in the end."""
+    """Without a reply connect() fails with ETIMEDOUT."""
     sock = e.socket()
     sock.set(socket.IPPROTO_TCP, socket.TCP_SYNCNT, 1)
     sock.set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000)
@@ -377,7 +377,7 @@ def disconnect_otherwise(e):
 
 @case
 def with_unread_data(e):
-    """Disconnecting throws away what was not read."""
+    """Disconnecting discards unread bytes."""
     listener = e.listen()
     near, far = e.pair(listener)
     far.send(b"never read")
@@ -428,7 +428,7 @@ def by_many_at_once(e):
 
 @case
 def one_after_the_other(e):
-    """The same two hosts many times over."""
+    """Many connections between the same two hosts."""
     listener = e.listen()
     for number in range(30):
         near, far = e.pair(listener)

@@ -47,8 +47,8 @@ def calls_on_a_listener(e):
 
 @case(reference=False, timeout=60)
 def anew(e):
-    """A connection that is being made when its listener ends is not one for the next listener, nor
-    does it take a place there."""
+    """A connection in progress when its listener closes does not go to the next listener of the
+    port, and uses no place in its backlog."""
     with e.netem("delay 200ms"):
         listener = e.listen(backlog=0)
         old = e.socket()
@@ -176,7 +176,7 @@ def wakes_one_of_many(e):
 
 
 def times_slept(task):
-    """Returns how often the thread has gone to sleep."""
+    """Returns the number of voluntary context switches of the thread."""
     with open(f"/proc/self/task/{task.native_id}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
 
@@ -268,7 +268,7 @@ def crowd(e, listener, number):
 
 
 def admit(e, listener, socks):
-    """Accept all of a crowd; each says its port as soon as it is connected, and is answered."""
+    """Accepts all connections of a crowd; each sends its port once connected, and gets a reply."""
     poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
     for sock in socks:
         poller.register(sock.fileno(), select.POLLOUT)
@@ -310,7 +310,7 @@ def backlog_zero(e):
 
 @case(timeout=120)
 def backlog_raised(e):
-    """listen() again with more room lets the waiting ones in."""
+    """A second listen() with a larger backlog accepts the waiting requests."""
     listener = e.listen(backlog=1)
     _, socks = crowd(e, listener, 6)
     listener.listen(16)
@@ -341,7 +341,7 @@ def gone_before_accept(e):
 
 @case
 def close_with_pending(e):
-    """Closing a listener resets the connections that nobody accepted."""
+    """Closing a listener resets its unaccepted connections."""
     listener = e.listen()
     socks = [e.connect(listener) for _ in range(3)]
     socks[1].send(b"unheard")
@@ -389,8 +389,8 @@ def specific_before_wildcard(e):
 
 @case
 def in_its_namespace(e):
-    """A connection comes to the listener of the namespace that has the address, whatever listens on
-    that port elsewhere."""
+    """A connection reaches the listener in the namespace that has the address, in spite of
+    listeners on that port in others."""
     if netns.is_one():
         e.skip("both hosts are one namespace")
     there = e.listen("peer", host=e.any)
@@ -405,7 +405,7 @@ def in_its_namespace(e):
 
 @case
 def defer_accept(e):
-    """TCP_DEFER_ACCEPT: a connection is worth accepting when its data is there."""
+    """TCP_DEFER_ACCEPT: a connection can be accepted once its data has arrived."""
     listener = e.listen(prepare=lambda sock: sock.set(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5))
     near = e.connect(listener)
     near.send(b"request")

@@ -11,7 +11,7 @@ SOL = socket.SOL_SOCKET
 
 
 def started(e, host, port):
-    """A non-blocking socket whose connect() has begun, and what it said."""
+    """Returns a non-blocking socket whose connect() is in progress, and the call's result."""
     sock = e.socket()
     sock.setblocking(False)
     return sock, e.error(sock.connect, e.address(host, port))
@@ -146,7 +146,7 @@ def pending_then_blocking(e):
 
 @case
 def closed_at_once(e):
-    """Connects that are given up at once harm nobody."""
+    """Connects that are aborted at once do not affect others."""
     listener = e.listen(backlog=256)
     for _ in range(50):
         sock, _ = started(e, e.there, listener.port)

@@ -91,7 +91,8 @@ def smaller_meanwhile(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def address_comes_back(e):
-    """An address goes and comes back: the next message ends the connection; another works."""
+    """An address is removed and added again: the next message ends the connection; a new one works.
+    """
     if netns.is_one():
         e.skip("both hosts are one namespace")
 

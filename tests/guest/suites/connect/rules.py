@@ -64,7 +64,7 @@ def prohibited(e):
 
 @case(reference=False)
 def elsewhere(e):
-    """A rule sends packets by a device without RDMA: SDP does not go by another one."""
+    """A routing rule selects a device without RDMA: SDP uses no other device."""
     e.needs_wire()
     listener, version = e.listen(), 6 if e.six else 4
     netns.run("self", "ip link add dummy7 type dummy")
@@ -79,7 +79,7 @@ def elsewhere(e):
                 e.until(lambda: either.protocol(sock) == either.TCP, "TCP")
             else:
                 e.equal(e.error(sock.connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")
-            # which says nothing about the host
+            # this does not mark the host as one without SDP
             near = e.connect(listener)
             e.equal(near.get(socket.IPPROTO_TCP, consts.SDP_ROUTE) if e.ipproto else 0, 0, "the next one")
     finally:

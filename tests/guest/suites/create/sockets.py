@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""socket(): which types and protocols there are, and what a new socket is."""
+"""socket(): the supported types and protocols, and the state of a new socket."""
 
 import ctypes
 import errno

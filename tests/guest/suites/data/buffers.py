@@ -22,7 +22,7 @@ def outq(sock):
 
 @case(hosts=BEDS)
 def counts(e):
-    """SIOCINQ is what can be read, SIOCOUTQ what the peer has not got."""
+    """SIOCINQ counts readable bytes, SIOCOUTQ bytes that the peer has not received."""
     near, far = e.pair()
     e.note("at first", (inq(near), outq(near), inq(far), outq(far)))
     near.send(b"x" * 1000)
@@ -110,7 +110,7 @@ def in_flight_both_ways(e):
 
 @case(hosts=BEDS, timeout=60)
 def full(e):
-    """A full socket says EAGAIN, and is writable again once the peer has read."""
+    """A full socket returns EAGAIN, and is writable again once the peer has read."""
     near, far = e.pair()
     sent = e.fill(near)
     e.check(sent >= 100000, f"only {sent} bytes fit")
@@ -153,7 +153,7 @@ def full_by_edge(e):
 
 @case(hosts=BEDS, timeout=60)
 def slow_reader(e):
-    """A writer in one go, a reader that takes little at a time."""
+    """A writer with one large call, a reader with small ones."""
     near, far = e.pair()
     total = 700000
     task = e.task(pattern.send, near, 55, total, [total])

@@ -90,7 +90,7 @@ def waitall(e):
 
 @case
 def waitall_cut_short(e):
-    """MSG_WAITALL gives less at the end, at an error, at a signal and at a time-out."""
+    """MSG_WAITALL returns fewer bytes at the end, at an error, at a signal and at a time-out."""
     near, far = e.pair()
     near.send(b"abc")
     task = e.task(calls.recv, far, 8, WAITALL).wait_asleep("recvfrom")
@@ -122,7 +122,7 @@ def waitall_large(e):
 
 @case
 def waitall_peek(e):
-    """MSG_WAITALL with MSG_PEEK waits until so much can be seen."""
+    """MSG_WAITALL with MSG_PEEK waits until all requested bytes have arrived."""
     near, far = e.pair()
     near.send(b"abc")
     e.unread(far, 3)
@@ -193,7 +193,8 @@ def cork(e):
 
 @case(hosts=BEDS)
 def peek_from_a_place(e):
-    """SO_PEEK_OFF: one MSG_PEEK goes on where the last one ended, and reading moves that along."""
+    """SO_PEEK_OFF: each MSG_PEEK continues at the end of the last one, and reading lowers the
+    offset."""
     near, far = e.pair()
     e.note("at first", far.get(SOL, consts.SO_PEEK_OFF))
     near.send(b"abcdefghij")

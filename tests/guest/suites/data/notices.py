@@ -98,7 +98,8 @@ def numbers(e):
 
 @case
 def unwanted(e):
-    """Without the option there is no notification, and what fails has none and no number."""
+    """Without the option there is no notification; a failed send has neither notification nor
+    number."""
     near, far = e.pair()
     near.send(b"abc", ZEROCOPY)
     e.equal(far.recv_exactly(3), b"abc", "the bytes")
@@ -119,7 +120,7 @@ def unwanted(e):
 
 @case
 def little_room(e):
-    """A notification whose control message has no room is cut off, and gone."""
+    """A notification whose control message does not fit is truncated and lost."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     near.send(b"abc", ZEROCOPY)

@@ -20,7 +20,7 @@ def at_mark(sock):
 
 
 def urgent(e, sock):
-    """Until an urgent byte is there to be read; the mask."""
+    """Waits for a readable urgent byte. Returns the mask."""
     return e.wait_mask(sock, "PRI")
 
 
@@ -129,8 +129,8 @@ def peek_crosses_no_mark(e):
 
 @case(timeout=60)
 def peek_while_another_comes(e):
-    """The first byte is the urgent one, and goes when the next is announced. A peek behind it waits
-    for memory meanwhile."""
+    """The first byte is the urgent one, and is sent when the next one is announced. A peek behind
+    it waits for memory meanwhile."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)
@@ -262,7 +262,7 @@ def in_bulk(e):
 
     task = e.task(speak)
     data = bytearray()
-    # A byte that nobody took before the next one came falls back into the stream.
+    # An urgent byte that was not read before the next one becomes part of the stream.
     far.set(SOL, socket.SO_OOBINLINE, 1)
     while part := far.recv(1 << 20):
         data += part

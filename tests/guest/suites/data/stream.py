@@ -47,7 +47,7 @@ def large(e):
 
 @case(hosts=BEDS, timeout=60)
 def blocking_send_is_whole(e):
-    """A blocking send returns only when it has taken everything."""
+    """A blocking send returns only when all bytes are queued."""
     near, far = e.pair()
     data = pattern.Pattern(9).at(0, 6 * MIB)
     task = e.task(calls.send, near, data)
@@ -93,7 +93,7 @@ def read_and_write(e):
 
 @case(hosts=BEDS)
 def named_peer(e):
-    """sendto() on a connection ignores the address; recvfrom() gives none."""
+    """sendto() on a connection ignores the address; recvfrom() returns none."""
     near, far = e.pair()
     e.note("sendto", e.outcome(calls.sendto, near, b"addressed", 0, calls.sa(e.there, 9)))
     e.note("sendto another family", e.outcome(calls.sendto, near, b".", 0, calls.sa_in("10.77.0.2", 9, 1)))

@@ -105,7 +105,7 @@ def recvmmsg(e):
 
 @case
 def faults(e):
-    """Buffers that are not there: EFAULT, or what could be done before it."""
+    """Unmapped buffers: EFAULT, or the number of bytes before them."""
     near, far = e.pair()
     area = mmap.mmap(-1, 3 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -126,7 +126,7 @@ def faults(e):
 
 @case
 def fault_in_the_middle(e):
-    """A large receive that meets a bad page does not lose what was not given."""
+    """A large receive that meets a bad page does not lose the remaining bytes."""
     near, far = e.pair()
     total = 5 * PAGE - 480
     stream = pattern.Pattern(33).at(0, total)
@@ -188,7 +188,7 @@ def timeouts(e):
 
 @case(hosts=BEDS)
 def timeout_after_part(e):
-    """A send whose time runs out says how much was taken."""
+    """A send that times out returns the number of queued bytes."""
     near, far = e.pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, 200000))
     total = 64 << 20

@@ -39,7 +39,7 @@ def limited(e, sock):
 
 
 def session(e, listener):
-    """Runs a connection's whole life. Returns how far it came."""
+    """Runs a connection's whole life. Returns the steps that succeeded."""
     near = again(e, e.socket)
     limited(e, near)
     got = e.error(near.connect, e.address(e.there, listener.port))
@@ -101,7 +101,7 @@ def session(e, listener):
 
 
 def rest(e, references):
-    """Until nothing of the last connection goes on anywhere."""
+    """Waits until all work of the last connection is finished."""
     e._keep.clear()
     e.until(lambda: refcount() <= references, lambda: f"{refcount()} references stay, {references} before", e.patience / 2)
 

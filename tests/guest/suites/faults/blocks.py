@@ -28,7 +28,7 @@ def returning_at_once(e):
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
-        # its pages are there, so that nothing fails but in the call
+        # its pages are mapped, so that only allocations of the call fail
         m.bytes = new.next(SIZE)
         result = fault(lambda: calls.send_at(new.near, m.address, SIZE))
         task = e.task(protected.write, m, 0, 0x5A, SIZE)
@@ -70,7 +70,7 @@ def notified(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def collected(e):
-    """Pages of a pipe behind which more is announced, and what has them go."""
+    """Pages of a pipe sent with MSG_MORE, and the events that send them."""
     needs_faults(e)
     reader, writer = os.pipe()
 

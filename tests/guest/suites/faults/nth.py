@@ -119,7 +119,7 @@ def making(e):
     Through(e, "bind", 1, "ENOMEM")(bind)
 
     def bind_again(fault):
-        """To a port that somebody has: the error is that, or of the fault."""
+        """To a used port: the error is EADDRINUSE or that of the fault."""
         first = e.bound("self")
         sock = e.socket()
         raw = calls.sa(e.here, first.port)
@@ -498,7 +498,7 @@ def around(e):
     Through(e, "getpeername", 0, "EFAULT ENOMEM")(told(lambda: calls.getpeername(near)[1]))
     Through(e, "ioctl", 0, "EFAULT ENOMEM")(told(lambda: calls.ioctl_int(near, consts.SIOCINQ)))
 
-    # More that sleep than the kernel has room for on its stack, before one that answers at once.
+    # More sleeping descriptors than fit on the kernel's stack, before a ready one.
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(24)]
     watched = [pair[0].fileno() for pair in pairs] + [e.socket().fileno()]

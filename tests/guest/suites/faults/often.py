@@ -54,7 +54,7 @@ class Transfer:
     """Several senders at one end, a reader at the other."""
 
     def __init__(self, e, near, far, sizes, after=0, then=lambda: None):
-        """`then` is done once so many bytes have arrived."""
+        """`then` is called once this number of bytes has arrived."""
         # Errors of calls.
         self.errors = {}
         self._e, self._near, self._far, self._sizes = e, near, far, sizes
@@ -156,7 +156,7 @@ def small(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def all_sizes(e):
-    """Up to what takes several buffers, which grow meanwhile."""
+    """Sizes up to several buffers, which grow meanwhile."""
     at_random(e, (1, 64, 3000, 9000, 20000))
 
 

@@ -16,7 +16,8 @@ from suites.zcopy.blocks import MIB, eager
 # Fits one block of a sender, and takes the peer more receive buffers than it begins with, until
 # they grow.
 SIZE = 60000
-# Messages that the first receive buffers are enough for; two are for what is no data.
+# Number of messages that the first receive buffers hold; two are reserved for messages without
+# payload.
 FIRST, PAYLOAD = 6, 2000
 
 

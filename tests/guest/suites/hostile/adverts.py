@@ -203,7 +203,7 @@ def false_reports(e):
                 attacker.send(RDMARDCOMPL, word(size))
             e.until(lambda: observe.stats("peer").get("- aborted rdmardcompl_size", 0) == before + 1, "the counter")
             result = task.result()
-            # what was reported before is taken to be sent
+            # bytes reported before count as sent
             e.check(result == "EPROTO" or isinstance(result, int) and 0 < result < SIZE, f"{sizes}: {result}")
             attacker.close()
             victim.close()
@@ -361,7 +361,7 @@ def interrupted(e):
     attacker.send(RDMARDCOMPL, word(999))
     attacker.send(SENDSM)
     result = child.result()
-    # the signal may have come when the call had lost patience by itself; then it goes on
+    # the signal may come after the call's own time-out; then the call continues
     e.check(isinstance(result, int) and 999 <= result <= SIZE, f"what it has sent: {result}")
     attacker.close()
     victim.close()
@@ -370,7 +370,7 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=150)
 def dies(e):
-    """The attacker is gone in the middle, with a message or without: calls end, and no page stays
+    """The attacker leaves in the middle, with a message or without: calls end, and no page stays
     pinned."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20)

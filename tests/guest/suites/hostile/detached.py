@@ -109,7 +109,7 @@ def sent_again_meanwhile(e):
     again = e.task(near.send, protected.view(memory.Raw.at(victim.memory.address, SIZE)))
     e.until(lambda: counters.gained("async unprotected busy"), "the refusal")
     victim.attacker.fail()
-    # nobody reads what was sent again
+    # the second send is never read
     task.result()
     e.equal(counters.gained("async blocks"), 0, "blocks")
     e.equal(len(far.recv_exactly(SIZE)), SIZE, "bytes")
@@ -177,7 +177,7 @@ def reads_on(e):
 @case(reference=False, families=("v4",), timeout=90)
 def has_no_buffers(e):
     """A peer refuses the blocks, claims buffers for their bytes and has none. A writer waits for
-    ten seconds, as for a peer that does not answer, and the connection is lost."""
+    ten seconds, as for a peer that does not reply, and the connection is lost."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     victim.attacker("starve", 1)

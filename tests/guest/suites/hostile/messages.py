@@ -25,7 +25,7 @@ def both(bed):
 
 
 def works(e, bed):
-    """Whatever happened to others: a new connection carries bytes, both ways."""
+    """A new connection carries bytes both ways, in spite of failures of others."""
     attacker, victim = bed.connect()
     echo(e, attacker, victim)
     attacker.close()
@@ -40,7 +40,7 @@ def echo(e, attacker, victim, byte=b"x"):
 
 
 def nothing_left(e, bed):
-    """No page stays pinned, and what is closed is gone."""
+    """No page stays pinned, and closed sockets are freed."""
     bed.tidy()
     for where in ("self", "peer"):
         e.until(lambda where=where: not any(observe.stats(where)[f"pinned pages {way}"] for way in ("send", "recv")), "no page is pinned")
@@ -81,7 +81,7 @@ def acked(*acks):
 
 
 def overrun(a, v):
-    # without a credit of its own the victim cannot say that it has posted more
+    # without a credit the victim cannot announce more buffers
     for _ in range(100):
         a.data(bufs=0)
 
@@ -139,7 +139,7 @@ VIOLATIONS = [
     ("srcavail_size", each((SRCAVAIL, avail(2, 1, 4096), b"abc"))),
     ("srcavail_range", each((SRCAVAIL, avail(2, 1, END), b""))),
     ("srcavail_range", each((SRCAVAIL, avail(LAST, 1, END - 1000), b""))),
-    # without credits the victim cannot answer the cancel
+    # without credits the victim cannot reply to the cancel
     ("srcavail_during_cancel", each((SRCAVAIL, SOURCE, b""), (SRCAVAILCANCEL, b"", b""), (SRCAVAIL, SOURCE, b""), bufs=0)),
     *[("sinkavail_mode", each((SINKAVAIL, avail(size, 1, 4096, 0), b""))) for size in (0, 1, LAST)],
     *[("unexpected_rdmawrcompl", each((RDMAWRCOMPL, word(size), b""))) for size in (0, 1, LAST)],
@@ -155,7 +155,7 @@ VIOLATIONS = [
 
 @case(reference=False, timeout=120)
 def violations(e):
-    """Every reason for which a connection is aborted, by every way that a peer has to give it."""
+    """Every reason to abort a connection, by every message that a peer can cause it with."""
     bed = raw.Bed(e)
     bystander = bed.connect()
     for number, (reason, attack) in enumerate(VIOLATIONS):
@@ -270,7 +270,7 @@ def over_long(e):
         lost = observe.stats("peer")["- transport error"]
         attacker.data(bytes(size - 16))
         e.wait_mask(victim, "ERR|HUP")
-        # the device says what it was
+        # the device reports the cause
         error = e.error(victim.recv, 1)
         e.check(error in ("EPROTO", "ECONNABORTED"), f"{size} bytes: {error}")
         e.equal(observe.stats("peer")["- transport error"], lost + 1, "counted as an error of the transport")
@@ -283,7 +283,7 @@ def over_long(e):
 @case(reference=False, families=("v4",), timeout=120)
 def last_credits(e):
     """A peer sends payload by its last two credits, or advertises bytes that come with the advert,
-    and cancels. Unread bytes are bounded all the same, and a reader goes on."""
+    and cancels. Unread bytes stay bounded, and a reader continues."""
     bed = raw.Bed(e)
     most = 512 * 1024
 

@@ -164,7 +164,7 @@ def names(e):
         advert = attacker.expect(SRCAVAIL)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     task.result()
-    # what came with the SrcAvail itself is not advertised
+    # the bytes inside the SrcAvail are not advertised
     first = (Part.address + len(advert.payload)) % PAGE
     e.check({advert.address % PAGE for advert in seen} <= {Part.address % PAGE, first}, "the offset in the page")
     pages = {advert.address // PAGE for advert in seen}

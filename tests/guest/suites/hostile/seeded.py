@@ -134,7 +134,8 @@ class Attacker:
         return True
 
     def _answer(self):
-        """Does something about what the victim advertises: reads it, says so, or only says so."""
+        """Reacts to an advert of the victim: reads it, reports it as read, or reports it without
+        reading."""
         dice, peer = self._dice, self._raw
         messages = peer.poll()
         advert = next((message for message in messages if message.mid == SRCAVAIL), None)
@@ -173,8 +174,8 @@ def play(e, bed, seed, number):
                 break
         except CaseFailure:     # no room, or no credit: the victim takes nothing more
             break
-    # An attacker that goes without a message costs a victim with a request in flight seconds; a
-    # waiting one never notices.
+    # An attacker that leaves without a message delays a victim with a request in flight for
+    # seconds; a waiting victim never notices.
     way = dice.choices(("fail", "leave", "drop"), (60, 39, 1))[0]
     peer(way)
     if way == "drop":

@@ -16,7 +16,7 @@ MARK = 0x5A
 
 
 def pipelined(e, bed, memory):
-    """(attacker, victim): the victim has sent a block, and takes sinks since."""
+    """Returns (attacker, victim). The victim has sent a block, and accepts SinkAvail since."""
     attacker, victim, task, advert = sender(e, bed, memory)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the first call")
@@ -119,7 +119,7 @@ def wild(e):
         attacker.poll()
         size, key, address = make(attacker)
         attacker.send(SINKAVAIL, avail(size, key, address, attacker.payloads))
-        # the victim knows of it when it has answered what came behind it
+        # the victim has processed it when it replies to the next message
         attacker.data(b"x")
         e.equal(victim.recv(1), b"x", "the byte behind the advert")
         task = e.task(e.outcome, calls.send_at, victim, source.address, SIZE)
@@ -278,8 +278,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def partly_there(e):
-    """A call whose memory is mapped at its beginning only sleeps like any other, though its peer
-    takes sinks."""
+    """A call whose memory is mapped only at its beginning sleeps like any other, although its peer
+    accepts SinkAvail."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     eager(victim)
@@ -330,7 +330,7 @@ def taken_back(e):
 
 @case(reference=False, timeout=60)
 def reported_only(e):
-    """A peer reports bytes that it has not written: the call returns so many bytes, with the
+    """A peer reports bytes that it has not written: the call returns that number, with the
     program's own contents. More than the advert's length is a violation."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(4)

@@ -131,7 +131,7 @@ def in_one_request(e, source, destination):
 
 @case(reference=False, timeout=90)
 def in_one_piece(e):
-    """A huge page is one piece of memory: one work request for all of it."""
+    """A huge page is one segment of memory: a single work request covers it."""
     places = []
     for seed in (5, 6):
         memory = Memory(4 << 20)
@@ -166,7 +166,7 @@ def in_flight(e):
 
 @case(reference=False, timeout=60)
 def room(e):
-    """Transfers leave room for messages."""
+    """Transfers leave space in the send queue for messages."""
     source, destination = Memory(1 << 20).scatter().fill(1), Memory(1 << 20).scatter().fill(2)
     for what, way in (("write", "from"), ("read", "into")):
         ends = Ends(e)
@@ -298,7 +298,7 @@ def cached(e):
 
 
 def later(e, write, source, destination, change):
-    """A transfer; `change` is called between the advert and what is done with it."""
+    """A transfer; `change` is called between the advert and the access."""
     ends = Ends(e)
     (ends.write if write else ends.read)(source, destination, change)
     ends.close()
@@ -461,7 +461,7 @@ def cached_and_changed(e):
             e.check(destination.bytes == random.Random(2).randbytes(SIZE), f"{change.__name__}: what is there now")
             # The kernel may have had reasons of its own to change a mapping.
             e.check(hits() - before <= most, f"{change.__name__}: {hits() - before} pieces were found pinned")
-            # And the other way round: what is received is where the program sees it.
+            # The other direction: received bytes are visible to the program.
             source, destination = Raw(SIZE).fill(2), Raw(SIZE).fill(1)
             ends.read(source, destination)
             change(destination)
@@ -473,6 +473,6 @@ def cached_and_changed(e):
 
 @case(reference=False, families=("v4",))
 def roots_alone(e):
-    """Nobody else gets at it."""
+    """No other peer can access it."""
     raw.Command(e)
     e.equal(e.as_user(os.open, raw.FILE, os.O_WRONLY), "EACCES", "its file, for a user")

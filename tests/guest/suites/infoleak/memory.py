@@ -24,7 +24,7 @@ def needs_poison(e):
 
 
 def stale(e, listener):
-    """A connection that fills its buffers, in both directions, and goes."""
+    """A connection that fills its buffers in both directions, and closes."""
     near, far = e.pair(listener)
     data = bytes([STALE]) * MIB
     for source, target in ((near, far), (far, near)) * 2:
@@ -37,6 +37,6 @@ def stale(e, listener):
 
 
 def poison_in(raw, least=4):
-    """Where so many bytes of poison, or of other connections, lie together."""
+    """Finds runs of poison bytes, or of bytes of other connections."""
     found = [raw.find(bytes([byte]) * least) for byte in (*POISON, STALE)]
     return [at for at in found if at >= 0]

@@ -41,7 +41,7 @@ def frames(path):
 
 
 class Looker:
-    """Knows what every byte has to be; counts the kinds of messages."""
+    """Checks the value of every byte; counts the kinds of messages."""
 
     def __init__(self, e):
         self._e, self.kinds = e, {}
@@ -127,7 +127,7 @@ def talk(e, listener):
     eager(far)
     give(e, near, far, (MIB + 1, 70003))
     give(e, far, near, (MIB + 1, 70003))
-    # Offered, not wanted, and taken back.
+    # Advertised, refused, and taken back.
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, 100000))
     block = LETTER * (8 * MIB)
     e.equal(e.outcome(calls.send, near, block) == len(block), False, "a block that nobody takes")

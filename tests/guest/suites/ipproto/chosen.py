@@ -31,7 +31,7 @@ def looks_like_tcp(e):
 
 @case(reference=False, hosts=(1, 2))
 def takes_all(e):
-    """A listener takes connections of each kind, and each is what it came as."""
+    """A listener accepts connections by SDP and by TCP, and each keeps its protocol."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for make, protocol, kept in ((lambda: either.make(e), SDP, SDP), (lambda: either.make(e, TCP), TCP, TCP),
@@ -109,7 +109,7 @@ def seen(e):
 
 @case(reference=False, hosts=(1, 2))
 def peer_with_tcp_only(e):
-    """Nobody listens by SDP: TCP takes over."""
+    """Without an SDP listener the connection uses TCP."""
     listener = either.listen(e, TCP)
     with either.parameters(**PATIENT):
         with either.counts(e, tcp_refused=1):
@@ -123,7 +123,7 @@ def peer_with_tcp_only(e):
 
 @case(reference=False, hosts=(1, 2))
 def peer_with_sdp_only(e):
-    """A listener of families 27 and 28 takes it by SDP."""
+    """A listener of families 27 and 28 accepts it by SDP."""
     listener = e.listen()
     with either.parameters(**PATIENT):
         near = either.connect(e, listener)
@@ -134,7 +134,7 @@ def peer_with_sdp_only(e):
 
 @case(reference=False, hosts=(1, 2))
 def nobody(e):
-    """Nobody listens at all: the errno is TCP's."""
+    """Without any listener the errno is TCP's."""
     with either.parameters(**PATIENT), either.counts(e, tcp_refused=1):
         near = either.make(e)
         e.equal(e.error(near.connect, e.address(e.there, e.refused_port())), "ECONNREFUSED", "connect()")
@@ -203,7 +203,7 @@ def late_neighbour(e):
                 netns.run("self", f"ip neigh replace {e.there} lladdr {address} dev {device} nud reachable")
                 with netns.inside("peer"):
                     netns.sysctl(ignore, before)
-            # on a machine so slow that a neighbour is not waited for as long it says nothing
+            # this proves nothing on a machine so slow that waiting for the neighbour ends earlier
             late = time.monotonic() > begun + 2
     e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
     e.equal(either.protocol(near), SDP, "the protocol")
@@ -380,7 +380,7 @@ def accept_waits_for_both(e):
 
 @case(reference=False)
 def signals_go_along(e):
-    """O_ASYNC that was set before connect() goes on with TCP."""
+    """O_ASYNC set before connect() stays in force on TCP."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             caught = []
@@ -433,7 +433,7 @@ def epoll_anew(e):
 
 @case(reference=False)
 def no_way_to_shut_down(e):
-    """shutdown() of neither side is EINVAL, and an attempt to connect goes on."""
+    """shutdown() of neither direction returns EINVAL, and a connect in progress continues."""
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         near = either.make(e)
         near.setblocking(False)

@@ -33,7 +33,8 @@ def connects_refused(e):
 
 @case(reference=False)
 def connects_redirected(e):
-    """connect() that is sent to another port goes there, by whichever answers there."""
+    """A BPF program redirects connect() to another port: it uses the protocol that this port
+    accepts."""
     with either.parameters(**PATIENT):
         for there in BOTH:
             listener, port = either.listen(e, there), e.refused_port()
@@ -48,7 +49,7 @@ def connects_redirected(e):
 
 @case(reference=False)
 def connects_counted(e):
-    """A connect() that is TCP's since SDP has no room runs the programs once."""
+    """A connect() that uses TCP because SDP is at its limit runs the programs once."""
     listener = either.listen(e)
     with either.parameters(max_buffer_memory=0), hook(e, CONNECT, e.refused_port()) as runs:
         near = either.make(e)

@@ -229,7 +229,8 @@ def unload(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def numbers(e):
-    """A number that is taken is refused by one line that names the holder; 0 is none."""
+    """A protocol number that is in use is refused by one line that names the holder; 0 disables the
+    protocol."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     e.equal(rmmod(), (0, ""), "rmmod")
     try:

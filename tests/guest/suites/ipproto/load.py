@@ -45,15 +45,15 @@ def kind(sock):
 
 
 def queue(e, listener, protocol, count):
-    """So many connections that nobody has accepted yet, and that wait in the listener's queue."""
+    """Makes a number of connections that wait unaccepted in the listener's queue."""
     near = [either.connect(e, listener, protocol) for _ in range(count)]
     e.equal({either.protocol(sock) for sock in near}, {protocol}, "the protocol of those who connect")
     return near
 
 
 def queued(e, listener, count):
-    """Waits until so many of SDP are in the listener's queue, which may be later than the other
-    end's connect(2)."""
+    """Waits until a number of SDP connections are in the listener's queue, which may be later than
+    the other end's connect(2)."""
     def are():
         return any(row.local[1] == listener.port and row.state == "LISTEN" and row.receive >= count for row in observe.rows("peer"))
 
@@ -69,7 +69,7 @@ def begin(e, listener, protocol, count):
 
 
 def ask(e, listener, protocol, number):
-    """One connection with a question and its answer."""
+    """One connection with a request and its reply."""
     with either.make(e, protocol) as sock:
         sock.connect(e.address(e.there, listener.port))
         question = b"question %04d" % number
@@ -111,7 +111,7 @@ def many(e):
 
 @case(reference=False, timeout=120)
 def full_backlog(e):
-    """A backlog that is full of one kind leaves room for the other."""
+    """A backlog full of one protocol's connections leaves space for the other's."""
     with either.parameters(**PATIENT):
         for full, other in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=1)
@@ -179,7 +179,7 @@ def flood(e):
 
 @case(reference=False, timeout=120)
 def taken_in_turn(e):
-    """However many of one kind wait for accept(), those of the other are not the last."""
+    """Many waiting connections of one protocol do not delay the accept() of the other's."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=64)
@@ -215,7 +215,7 @@ def wakes_one(e):
 
 @case(reference=False, timeout=120)
 def forked(e):
-    """Servers that fork after listen() share what comes."""
+    """Servers that fork after listen() share the connections."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, backlog=64)
 
@@ -266,7 +266,7 @@ def group(e):
 
 @case(reference=False)
 def passed_on(e):
-    """A listener that is sent to another process goes on there when it is closed here."""
+    """A listener passed to another process keeps listening there after the close here."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

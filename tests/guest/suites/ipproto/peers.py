@@ -41,7 +41,7 @@ def silent(e):
         e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)
-    # it is the host that is remembered, whatever its port, and nobody waits for it any more
+    # the host is remembered, for all ports, and later connects do not wait for it
     with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
         e.note("again", falls(e, first, tcp_remembered=1))
         e.note("another port", falls(e, second, tcp_remembered=1))
@@ -59,7 +59,7 @@ def without_rdma():
 
 @case(reference=False, hosts=(2,), timeout=60)
 def without_the_module(e):
-    """Its connection manager refuses what nobody listens for."""
+    """Its connection manager rejects requests without a listener."""
     with module.unloaded(e, "peer"):
         listener, other = either.listen(e, TCP), either.listen(e, TCP)
         with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
@@ -71,7 +71,7 @@ def without_the_module(e):
 
 @case(reference=False, hosts=(2,), timeout=60)
 def without_rdma_there(e):
-    """The module is there, and no device: nobody answers."""
+    """The peer has the module but no device: no reply arrives."""
     with without_rdma():
         silent(e)
     answered(e, either.listen(e))
@@ -79,7 +79,8 @@ def without_rdma_there(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def full_backlog(e):
-    """A port whose backlog is full is silent, which says nothing about a host that has answered."""
+    """A port with a full backlog does not reply. A host that has replied before is not remembered
+    as one without SDP."""
     e.needs_wire()
     full, other = either.listen(e, backlog=0), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SDP_ROUTE: the program says what a socket is to be."""
+"""SDP_ROUTE: the program chooses the protocol of a socket."""
 
 import errno
 import select
@@ -161,7 +161,8 @@ def rebound(e):
 
 @case(reference=False)
 def taken_ports(e):
-    """A port that one of the two has given to somebody else is free for the other alone."""
+    """A port whose number another socket has in one protocol is free in the other protocol alone.
+    """
     with netns.inside("peer"):
         tcp, sdp = e.keep(Sock.make(e.family, protocol=TCP)), e.keep(Sock.make(e.domain))
     tcp.bind(e.address(e.there, 0))
@@ -181,7 +182,7 @@ def taken_ports(e):
 
 @case(reference=False, hosts=(1, 2))
 def listeners(e):
-    """A listener takes what its route says, and nothing else is there."""
+    """A listener accepts the protocols of its route only."""
     with either.parameters(**PATIENT):
         for route, by_sdp, by_tcp in ((BOTH, "ok", "ok"), (ONLY_SDP, "ok", "ECONNREFUSED"), (ONLY_TCP, "ECONNREFUSED", "ok")):
             listener = listen(e, route)
@@ -236,7 +237,7 @@ def options(e):
 
 @case(reference=False)
 def limit(e):
-    """With as many sockets as may be, SDP alone is none rather than TCP."""
+    """At the limit of sockets a route of SDP alone fails, and does not become TCP."""
     listener = either.listen(e)
     with either.parameters(max_sockets_per_user=1):
         either.make(e)

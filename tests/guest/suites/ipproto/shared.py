@@ -287,7 +287,7 @@ def port_of_several(e):
 
 @case(reference=False)
 def port_of_several_after_tcp(e):
-    """TCP takes another port where it cannot have the shared one for its TIME_WAIT."""
+    """TCP uses another port if the shared one is in TIME_WAIT."""
     # each family its own, for the TIME_WAIT that is left here
     low = PORTS + (12 if e.six else 10)
     with either.parameters(**PATIENT):

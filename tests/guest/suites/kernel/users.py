@@ -326,7 +326,7 @@ def leave_some(e):
         e.note("word", far.recv_exactly(11))
     finally:
         netns.run("self", f"ip netns del {name}")
-    # the namespace goes when nothing holds it, and the connection with it
+    # the namespace ends when it has no holder, and the connection with it
     e.wait(far)
     e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
     far.close()

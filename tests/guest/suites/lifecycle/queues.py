@@ -43,7 +43,7 @@ def kept(e):
 
 @case(reference=False, families=("v4",))
 def kept_at_most(e):
-    """No more stay than spare_queues says."""
+    """At most spare_queues of them are kept."""
     with parameters(spare_queues=2):
         for near, far in [through(e) for _ in range(4)]:
             near.close()

@@ -97,7 +97,7 @@ def writing(e, port, ready):
 
 
 def lending(e, port, ready):
-    """A block that nobody takes."""
+    """A block that the peer does not read."""
     near = connected(e, port)
     eager(near)
     ready()
@@ -175,7 +175,7 @@ def sent():
 
 
 def dropped():
-    """Requests that the other host has not answered for want of room."""
+    """Requests without a reply, because the other host's backlog is full."""
     return observe.stats("peer")["- backlog full"]
 
 
@@ -393,8 +393,8 @@ def executes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def out_of_memory(e):
-    """The OOM killer kills a process because another one has used up its cgroup. All its memory
-    goes at once, blocks in flight as well."""
+    """The OOM killer kills a process because another one has used up its cgroup. All its memory is
+    unmapped at once, blocks in flight as well."""
     with Group(e) as group:
         files = group._path
         (files / "memory.oom.group").write_text("1")
@@ -488,7 +488,7 @@ class Wire:
         return [pathlib.Path(self.PORT.format(device, name)).read_text() for device in self.RDMA.values()]
 
     def silent(self):
-        """Nothing is sent any more: acknowledgements and credits of what was before."""
+        """Wait until the acknowledgements and credits of earlier bytes are sent."""
         last, since = None, 0
 
         def still():
@@ -516,7 +516,7 @@ class Wire:
             return False
 
     def back(self):
-        """Waits until ports and routes are there again, which takes some time after the link."""
+        """Waits until ports and routes are back, some time after the link."""
         self._e.until(lambda: all("ACTIVE" in state for state in self._read("state")) and self._routed(), "the link", self._e.patience * 3)
 
 

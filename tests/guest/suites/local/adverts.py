@@ -10,9 +10,9 @@ from lib.registry import case
 from suites.zcopy.blocks import MIB, Counters, pipelined, waiting_reader
 
 HERE = (0,)
-# Credits with which an end may advertise, and then not take that back.
+# Number of credits that allow an advert but not its cancel.
 TWO = 2
-# Where struct tcp_info has tcpi_snd_cwnd, and what is behind it.
+# Offset of tcpi_snd_cwnd in struct tcp_info, and of the next field.
 SND_CWND, BEHIND = 80, 84
 
 
@@ -23,7 +23,7 @@ def credits(sock):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def found_by_the_sender(e):
-    """A send call writes to a waiting reader's memory, of which no event came."""
+    """A send call writes to a waiting reader's memory although the advert caused no event."""
     near, far = pipelined(e)
     e.error(near.recv, 1, socket.MSG_DONTWAIT)      # has it look at all that there is
     task, counters = waiting_reader(e, far, MIB)

@@ -69,7 +69,8 @@ def every_own_address(e):
 
 @case(hosts=HERE)
 def wildcards(e):
-    """A connection to the address that means any leads here; a listener there is reached by all."""
+    """A connection to the wildcard address reaches this host; a listener on it is reached by every
+    address."""
     listener = e.listen(host=e.any)
     for host in (e.loopback, e.here, e.there, e.any):
         near = e.socket()
@@ -94,7 +95,7 @@ def mapped(e):
 
 @case(hosts=HERE)
 def refused(e):
-    """Where nobody listens, and where somebody does no longer."""
+    """Connects to a port without a listener, and to one whose listener has closed."""
     e.note("nobody", e.error(e.socket().connect, e.address(e.loopback, e.refused_port())))
     listener = e.listen(host=e.loopback)
     port = listener.port
@@ -105,7 +106,7 @@ def refused(e):
 
 @case(hosts=HERE, reference=False)
 def without_rdma(e):
-    """Nothing of it goes over an RDMA device, and it needs none."""
+    """No byte goes over an RDMA device, and none is needed."""
     before = rdma_packets()
     near, far = e.pair()
     task = e.task(pattern.send, near, 5, 2 * MIB, [100000])
@@ -116,7 +117,7 @@ def without_rdma(e):
 
 @case(hosts=HERE, reference=False)
 def switched_off(e):
-    """With local_transport=0 it needs an RDMA device, and here is none."""
+    """With local_transport=0 a connection needs an RDMA device, and there is none."""
     near, far = e.pair()
     listener = e.listen()
     netns.local_transport(False)
@@ -154,7 +155,7 @@ def other_namespace(e):
 @case(hosts=HERE, reference=False, timeout=60)
 def nothing_is_left(e):
     """A namespace ends with connections in every state. Its counters, sockets and references to the
-    module go with it."""
+    module end with it."""
     before = references()
 
     def lives_and_dies():
@@ -189,7 +190,7 @@ def references():
 
 @case(hosts=HERE, timeout=60)
 def killed(e):
-    """The peer of a process that dies amid its sending reads what it had sent, then the end."""
+    """A process dies while it sends: its peer reads the sent bytes, then the end."""
     listener = e.listen(host=e.loopback)
 
     def send_on():
@@ -236,7 +237,7 @@ def killed_reader(e):
 
 @case(hosts=HERE)
 def nobody_looks(e):
-    """Bytes come to a socket without a call, poller or worker. The next call finds them."""
+    """Bytes arrive at a socket without a call, poller or worker. The next call finds them."""
     near, far = e.pair()
     e.wait_mask(near, "OUT")
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -263,7 +264,7 @@ def nobody_looks(e):
 
 @case(hosts=HERE)
 def watched_later(e):
-    """SIGIO for bytes that come to a socket that nobody watched when it was last called."""
+    """SIGIO for bytes that arrive at a socket without a poller at its last call."""
     near, far = e.pair()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     for _ in range(5):
@@ -279,7 +280,7 @@ def watched_later(e):
 
 @case(hosts=HERE)
 def nobody_looked(e):
-    """Bytes that came unnoticed are unread: close(2) resets the connection."""
+    """Bytes that arrived without an event count as unread: close(2) resets the connection."""
     near, far = e.pair()
     near.send(b"y")
     e.note("the other way", far.recv(10))
@@ -338,7 +339,7 @@ def large(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def both_copy(e):
-    """Large blocks are copied by both ends at the same time, once, and come as they were sent."""
+    """Both ends copy large blocks at the same time, each part once, and the content is right."""
     near, far = e.pair()
     for sock in (near, far):
         sock.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, MIB)
@@ -363,8 +364,8 @@ def both_copy(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def one_processor(e):
-    """A waiting task does not help to copy where that would take the processor from the task that
-    copies. Threads are pinned to processors, since the scheduler moves others."""
+    """A waiting task does not help to copy if it would displace the copying task from its
+    processor. Threads are pinned to processors, since the scheduler moves others."""
     os.sched_setaffinity(0, {0})
     near, far = e.pair()
     for sock in (near, far):

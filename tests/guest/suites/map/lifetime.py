@@ -51,7 +51,7 @@ def stays_after_a_hang_up(e):
 
 @case(reference=False, families=("v4",))
 def shown(e):
-    """With what keeps it, and how many sockets it has mapped."""
+    """Each with its holder, and its number of mapped sockets."""
     needs(e)
     e.equal(rows(), [], "mappings at first")
     mount(e)
@@ -128,8 +128,8 @@ BTF = pathlib.Path("/sys/kernel/btf")
 
 @case(reference=False, families=("v4",))
 def other_kernels(e):
-    """On kernels that lack something, an error names that, and nothing is mapped. This kernel plays
-    them by false answers."""
+    """On kernels that lack something, an error names that, and nothing is mapped. False replies
+    simulate them on this kernel."""
     needs(e)
     btf = (BTF / "vmlinux").read_bytes()
     hook, function = b"update_socket_protocol", b"inet6_register_protosw"
@@ -172,7 +172,8 @@ def insmod(*words):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_the_module(e):
-    """While it is not loaded sockets are TCP's, which work; with it they are mapped again."""
+    """While it is not loaded, sockets are TCP sockets and work; after loading they are mapped
+    again."""
     protocol = needs(e)
     e.until(lambda: REFERENCES.read_text() == "0\n", "the end of all sockets", patience=e.patience * 6)
     try:
@@ -212,7 +213,7 @@ def talks(name):
 
 @case(reference=False, families=("v4",))
 def without_a_bpf_file_system(e):
-    """A name has nowhere to go: said, and nothing is mapped."""
+    """A name for a pin without a BPF file system: an error message, and nothing is mapped."""
     needs(e)
 
     def run():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs without knowledge of SDP, started as ever: under a mapping SDP carries their bytes."""
+"""Programs without SDP support, started as usual: under a mapping SDP carries their bytes."""
 
 import contextlib
 import hashlib

@@ -112,7 +112,7 @@ def options(name, values):
 
 @case(reference=False, families=("v4",))
 def many(e):
-    """As many as their list has room for, the last as well as the first."""
+    """A list with its maximum of entries: the last one is as effective as the first."""
     needs(e)
     names = [f"program{n}" for n in range(250)]
     with Mapping(e, *options("program", names)) as mapping:
@@ -133,7 +133,7 @@ def many(e):
 
 @case(reference=False, families=("v4",))
 def together(e):
-    """Conditions of different kinds must hold all, and several mappings stand side by side."""
+    """Conditions of different kinds must all hold, and several mappings may coexist."""
     with Mapping(e, "--program", "one", "--user", NOBODY) as mapping:
         e.equal((asks(e, "one"), asks(e, "other", NOBODY), asks(e, "one", NOBODY)), (TCP, TCP, mapping.protocol), "SO_PROTOCOL")
         with Mapping(e, "--program", "other"):

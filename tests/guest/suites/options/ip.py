@@ -39,7 +39,7 @@ def every_number(e):
         for option in range(1, top):
             if option in without:
                 continue
-            # netfilter's and multicast routing's numbers depend on what is loaded
+            # options of netfilter and multicast routing depend on the loaded modules
             if level == IP and option in (64, 65):
                 continue
             promises = (level, option) in PROMISES and (level == IP or e.six)
@@ -139,7 +139,7 @@ def control_messages(e):
 
 @case(families=("v6",))
 def of_a_mapped_connection(e):
-    """A v4-mapped connection takes IPv4's options too."""
+    """A v4-mapped connection accepts IPv4's options too."""
     listener = e.listen(host="::")
     near = e.socket()
     near.connect(("::ffff:10.77.0.2", listener.port, 0, 0))
@@ -204,8 +204,8 @@ def nothing_promised(e):
 
 @case(reference=False, timeout=60)
 def service_level(e):
-    """SO_PRIORITY chooses the service level by the map of the network device. The traffic class
-    goes with the path."""
+    """SO_PRIORITY chooses the service level by the map of the network device. The traffic class of
+    the socket applies to the path."""
     own, other = ("fd83::1", "fd83::2") if e.six else ("10.83.0.1", "10.83.0.2")
     bits, nodad = (64, " nodad") if e.six else (24, "")
     netns.run("self", "ip link add level0 mtu 9000 numtxqueues 4 type veth peer name level1 mtu 9000 netns peer")

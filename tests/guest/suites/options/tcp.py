@@ -144,7 +144,7 @@ def defer_accept_of_nobody(e):
 
 @case
 def defer_accept_and_gone(e):
-    """The listener goes while connections wait for their first byte: they are reset."""
+    """The listener closes while connections wait for their first byte: they are reset."""
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
     listener.close()
@@ -258,7 +258,7 @@ def zcopy_threshold(e):
             default = int(file.read())
     except FileNotFoundError:
         default = -1
-    # with no threshold of its own the module finds out what pays, from 64 KiB on
+    # without a threshold the module measures whether zero copy pays, from 64 KiB on
     e.equal(e.socket().get(TCP, option), 65536 if default < 0 else default, "SDP_ZCOPY_THRESH at first")
 
 
@@ -309,7 +309,7 @@ def no_ulp(e):
 
 @case(timeout=60)
 def not_sent_lowat(e):
-    """Not much more than that is taken from the program before it can be sent."""
+    """The socket accepts little more than that before the bytes can be sent."""
     near, far = e.pair()
     near.set(TCP, consts.TCP_NOTSENT_LOWAT, 16384)
     near.setblocking(False)
@@ -318,7 +318,7 @@ def not_sent_lowat(e):
         with contextlib.suppress(BlockingIOError):
             while True:
                 near.send(bytes(65536))
-        # some may have gone since it was full
+        # some may have been sent since it was full
         waits = calls.ioctl_int(near, consts.SIOCOUTQNSD)
         e.check(waits <= 16384 + (1 << 18), f"{waits} bytes wait")
         return waits >= 16384
@@ -340,7 +340,7 @@ OF_TIMES = "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_SYNCNT", "TCP_LI
 
 @case
 def of_the_namespace(e):
-    """Times that no option has set are those of the namespace's sysctls."""
+    """Times without an option come from the namespace's sysctls."""
     def told(sock):
         return [sock.get(TCP, getattr(socket, name)) for name in OF_TIMES]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Keepalive and user time-out, at work: the wire is cut by a wrong neighbour entry."""
+"""Effects of keepalive and user time-out: a wrong neighbour entry cuts the wire."""
 
 import contextlib
 import json

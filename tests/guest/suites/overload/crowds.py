@@ -32,7 +32,7 @@ def settled(e):
 
 
 def kernel_memory():
-    """Bytes that the kernel has taken for itself, as near as it says."""
+    """Estimate of the bytes that the kernel uses itself."""
     words = dict(line.split()[:2] for line in open("/proc/meminfo"))
     names = ("Slab:", "Percpu:", "VmallocUsed:", "KernelStack:", "PageTables:")
     return sum(int(words[name]) for name in names) * 1024
@@ -93,7 +93,7 @@ def many_connects(e):
             sock = waiting.pop(fd)
             error = sock.get(SOL, socket.SO_ERROR)
             if error == errno.ETIMEDOUT:
-                # On a machine so slow it was over before there was room: once more.
+                # The machine was so slow that the requests ended before there was space: try again.
                 sock.close()
                 sock, late = e.socket(), late + 1
                 sock.setblocking(False)
@@ -159,8 +159,8 @@ def come_and_go(e):
 
 
 def clamour(e, port, count, told):
-    """Makes so many connections as a user without privilege and keeps all it can. Returns the
-    number of refused sockets."""
+    """Makes a number of connections as an unprivileged user, and keeps as many as possible. Returns
+    the number of refused sockets."""
     os.setgroups([])
     os.setresgid(CROWD, CROWD, CROWD)
     os.setresuid(CROWD, CROWD, CROWD)
@@ -169,7 +169,7 @@ def clamour(e, port, count, told):
         sock = e.outcome(calls.plain, "socket", e.domain, socket.SOCK_STREAM, 0)
         if sock == "ENOBUFS":
             refused += 1
-            # Half of them make room.
+            # Half of them close.
             for near in kept[::2]:
                 near.close()
             kept = kept[1::2]

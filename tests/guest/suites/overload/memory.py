@@ -27,7 +27,7 @@ def in_use():
 
 
 def send_all_it_takes(e, sock, number, at=0):
-    """Bytes of a pattern that the socket takes, from `at` on; where that ends."""
+    """Sends a pattern from `at` on until the socket is full. Returns the end."""
     stream = pattern.Pattern(number)
     while isinstance(told := e.outcome(calls.send, sock, stream.at(at, 65536), socket.MSG_DONTWAIT), int):
         at += told
@@ -36,7 +36,7 @@ def send_all_it_takes(e, sock, number, at=0):
 
 
 def fill_all(e, pairs, taken):
-    """Nobody reads: counts what each has taken, until none takes more."""
+    """Without readers: counts the bytes that each accepts, until all are full."""
     while True:
         before = sum(taken)
         for number, (near, _) in enumerate(pairs):
@@ -60,7 +60,7 @@ def bounded(e):
     with parameter("max_buffer_memory", LIMIT):
         fill_all(e, pairs, taken)
         e.check(LIMIT * MIB // 2 < in_use() <= most, f"{in_use()} bytes of buffers; the limit is {LIMIT * MIB}")
-        # Those that came first have more than their share, and none has nothing.
+        # The first ones have more than their share, and each one has some.
         e.check(min(taken) > 0, f"taken: {taken}")
         echo(e, *other)
         # Far more than it may have at a time.
@@ -69,7 +69,7 @@ def bounded(e):
         e.equal(pattern.receive(far, 77, 2 * MIB, [30000]), 2 * MIB, "bytes that come by and by")
         writer.result()
         e.check(in_use() <= most, f"{in_use()} bytes after a connection that goes on")
-        # which gives some back, now and a little later
+        # which frees some of it, now and a little later
         stuck = pairs[-1][0]
 
         def filled():

@@ -55,8 +55,8 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=120)
 def one_slow(e):
-    """One reader takes its bytes one by one, among ten of the same listener: the others end before
-    it, and it gets everything."""
+    """One of ten readers of the same listener reads byte by byte: the others end before it, and it
+    gets all bytes."""
     listener = e.listen(backlog=16)
     total = 2 * MIB
     pairs = [e.pair(listener) for _ in range(10)]

@@ -14,7 +14,7 @@ EPOLL_ALL = select.EPOLLIN | select.EPOLLOUT | select.EPOLLPRI | consts.EPOLLRDH
 
 
 def by_all(sock):
-    """The answers of poll(), select() and epoll_wait() now."""
+    """Returns the present results of poll(), select() and epoll_wait()."""
     poller = select.epoll()
     poller.register(sock.fileno(), EPOLL_ALL)
     ready = poller.poll(0)
@@ -79,7 +79,7 @@ def connected(e):
     e.note("full", by_all(near))
     far.send(b"data")
     e.wait(near)
-    # what came with the data may have made room
+    # credits in the data message may have made space
     e.fill(near)
     e.note("full, with data", by_all(near))
 
@@ -120,7 +120,7 @@ def ended_and_full(e):
     e.fill(near)
     far.shutdown(socket.SHUT_WR)
     e.wait_mask(near, "RDHUP")
-    # what came with the end may have made room
+    # credits in the last message may have made space
     e.fill(near)
     e.note("peer ended, full", by_all(near))
     near.shutdown(socket.SHUT_WR)

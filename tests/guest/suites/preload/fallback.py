@@ -143,7 +143,7 @@ def a_mistake_in_the_rules(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_the_module(e):
-    """TCP at both ends, and one line that says so; back with the module it is SDP again."""
+    """TCP at both ends, and one log line about it; after loading the module it is SDP again."""
     unload(e)
     try:
         for how in ("blocking", "selectors"):
@@ -163,7 +163,7 @@ def without_the_module(e):
     e.equal(carried.sent(), 100000, "bytes that SDP sent")
 
 
-# Connects once for each file that comes to be, and says by which protocol.
+# Connects once for each new file, and prints the protocol.
 AGAIN = """
 import os, socket, sys, time
 host, port, *files = sys.argv[1:]

@@ -12,14 +12,14 @@ from lib import calls, consts, either, netns, observe
 from lib.registry import case
 from lib.tracing import tracing
 
-# So many make a file that takes long to be written.
+# Number of sockets for a file that takes long to print.
 SOCKETS = 2000
 ROWS = observe.ROWS, f"{observe.ROWS}_ipproto"
 KERNEL_ADDRESS = re.compile(r"\bffff[0-9a-f]{12}\b", re.I)
 
 
 def sdp_case(function):
-    """A case about what only SDP has."""
+    """A case about properties of SDP alone."""
     return case(function, reference=False)
 
 
@@ -70,7 +70,7 @@ def connecting(e):
 
 @sdp_case
 def queues(e):
-    """The columns of the queues are what SIOCINQ and SIOCOUTQ say."""
+    """The columns of the queues are the values of SIOCINQ and SIOCOUTQ."""
     near, far = e.pair()
     near.send(b"x" * 1234)
     e.unread(far, 1234)
@@ -143,7 +143,7 @@ def of_the_namespace(e):
 
 @sdp_case
 def counters(e):
-    """The counters move with what happens."""
+    """The counters change with each event."""
     alone(e)
     with open_for_writing() as file:
         file.write("0")
@@ -190,7 +190,7 @@ def cleared_by_writing(e):
 
 @sdp_case
 def permissions(e):
-    """Everybody may read; only root may clear."""
+    """Every user may read them; only root may clear them."""
     def attempt():
         read = len(observe.read(observe.STATS)) > 0 and len(observe.read(observe.ROWS)) > 0
         return read, e.error(lambda: open_for_writing().close())
@@ -338,7 +338,7 @@ def users_of_the_reader(e):
 
 @sdp_case
 def new_namespace(e):
-    """A namespace made later has its own files, and takes its sockets along when it goes."""
+    """A namespace made later has its own files, and closes its sockets when it ends."""
     def inside():
         netns._call("unshare", netns.CLONE_NEWNET)
         e.equal(observe.rows(), [], "rows")

@@ -26,7 +26,7 @@ def protocols(e):
 
 @case(reference=False, families=("v4",))
 def in_use(e):
-    """rmmod is refused while a socket is there."""
+    """rmmod is refused while a socket exists."""
     sock = e.socket()
     e.check(refcount() > 0, "no reference")
     done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
@@ -126,7 +126,7 @@ def bounds_when_loaded(e):
 
 @case(reference=False, families=("v4",))
 def reload(e):
-    """Unloaded and loaded again it works; the files in /proc come and go with it."""
+    """The module can be unloaded and loaded again; the files in /proc vanish and return."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     for _ in range(3):
         done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)

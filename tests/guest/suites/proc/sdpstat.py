@@ -73,7 +73,7 @@ def details(e):
 
 @case(reference=False)
 def choices(e):
-    """Sockets of IPPROTO_SDP, those too that are TCP's, with what became of them."""
+    """Sockets of IPPROTO_SDP, including those that became TCP, with their choice."""
     sdpstat(e, "sockets")               # skips if it is not built
     with either.parameters(ipproto_wait=5000, ipproto_memory=0):
         ends = [either.connect(e, either.listen(e, protocol)) for protocol in (either.SDP, either.TCP)]
@@ -104,7 +104,7 @@ def statistics(e):
 
 @case(reference=False, families=("v4",))
 def watching(e):
-    """With --watch, what was gained per second."""
+    """--watch prints the increments per second."""
     sdpstat(e, "statistics")            # skips if it is not built
     near, far = e.pair()
     newest = max((path for path in BUILT.glob("*/sdpstat") if path.is_file()), key=lambda path: path.stat().st_mtime)

@@ -38,7 +38,7 @@ def a_connection(e):
 
 @case(reference=False)
 def a_refusal(e):
-    """A connect() that fails says so, with the program's errno."""
+    """A failed connect() is traced, with the program's errno."""
     port = e.refused_port()
     with tracing(e, "sdp_connect") as read:
         sock = e.socket()
@@ -49,7 +49,7 @@ def a_refusal(e):
 
 @case(reference=False)
 def a_stall(e):
-    """A sender whose peer does not read runs out of credits, and says so."""
+    """A sender whose peer does not read runs out of credits, which is traced."""
     with tracing(e, "sdp_credit_stall") as read:
         near, far = e.pair()
         e.fill(near)

@@ -60,7 +60,7 @@ def in_group(e, group, function):
         os.close(go)
         group.join()
         keep = function()
-        # the process itself is charged as well: what comes from here on is the sockets'
+        # the process itself is charged as well: charges from here on are the sockets'
         os.write(done, b"x")
         os.read(end, 1)
         return len(keep)
@@ -173,7 +173,7 @@ def of_who_accepts(e):
 
 @case
 def unread_before_accept(e):
-    """Bytes that came before accept() are charged once, and given back."""
+    """Bytes that arrive before accept() are charged once, and uncharged."""
     with Group(e) as group:
         listener = e.listen("self", backlog=COUNT)
         peers = [e.connect(listener, "peer") for _ in range(COUNT)]

@@ -19,7 +19,7 @@ MULTISHOT_ACCEPT, MULTISHOT_RECV, HAS_BUFFER, SOCK_NONEMPTY = 1, 2, 1, 4
 
 
 def message_of(*parts):
-    """A struct msghdr for these, and what has to be kept with it."""
+    """Returns a struct msghdr for these buffers, and the objects that have to outlive it."""
     vectors = (calls.Iovec * len(parts))(*(calls.Iovec(ctypes.addressof(part), len(part)) for part in parts))
     message = buffer_of(struct.pack("=QI4xQQQQi4x", 0, 0, ctypes.addressof(vectors), len(parts), 0, 0, 0))
     return message, vectors
@@ -122,7 +122,7 @@ def files_by_number(e):
 @case(timeout=60)
 def cancelled(e):
     """A waiting receive and a waiting send are cancelled by their tags; others are not found. The
-    connection goes on."""
+    connection continues."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -143,8 +143,8 @@ def cancelled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def cancelled_behind_blocks(e):
-    """A SEND_ZC that waits for space is cancelled. Blocks in flight are not, and all bytes taken
-    arrive."""
+    """A SEND_ZC that waits for space is cancelled. Blocks in flight are not cancelled, and all
+    accepted bytes arrive."""
     ring = Ring(e)
     near, far = e.pair()
     most, size = 8, 65536
@@ -202,7 +202,7 @@ def received_by_a_worker(e):
 
 @case(timeout=60)
 def many_connections(e):
-    """One accept that gives each connection that comes."""
+    """One multishot accept returns every connection."""
     ring = Ring(e)
     listener = e.listen()
     ring.submit(OP_ACCEPT, listener, tag=1, ioprio=MULTISHOT_ACCEPT)
@@ -220,7 +220,7 @@ def many_connections(e):
 
 @case(timeout=60)
 def many_that_wait(e):
-    """One accept finds several connections: it says so, and gives all of them."""
+    """One accept finds several connections: it reports that more wait, and returns all of them."""
     ring, turn = Ring(e), 0
     listener = e.listen()
 

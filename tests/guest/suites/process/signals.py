@@ -66,7 +66,7 @@ def sigio_of_one_who_polls(e):
 
 @case
 def with_a_number(e):
-    """F_SETSIG: a queued signal that says which descriptor and which event."""
+    """F_SETSIG: a queued signal with the descriptor and the event."""
     chosen = signal.SIGRTMIN + 3
     signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
     near, far = e.pair()

@@ -62,7 +62,7 @@ class Ring:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def submit(self, operation, sock, address=0, length=0, offset=0, flags=0, tag=0, ioprio=0, how=0, group=0):
-        """A request; one with LINK in `how` goes with the next one. The socket may be a number."""
+        """A request; LINK in `how` links it with the next one. The socket may be a number."""
         tail = struct.unpack_from("=I", self._sq, self._sq_tail)[0]
         slot = tail & struct.unpack_from("=I", self._sq, self._sq_mask)[0]
         file = sock if isinstance(sock, int) else sock.fileno()
@@ -264,7 +264,7 @@ def zero_copy_of_large_pages(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_torn_down(e):
-    """The ring, or the connection, goes with sends under way."""
+    """The ring, or the connection, ends with sends in flight."""
     size = 1 << 20
     for first in ("ring", "near", "far"):
         near, far = e.pair()
@@ -291,7 +291,7 @@ def zero_copy_torn_down(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_of_little(e):
-    """A small SEND_ZC is copied, and says so."""
+    """A small SEND_ZC is copied, and its notification reports that."""
     ring = Ring(e)
     near, far = e.pair()
     words = buffer_of(b"little")

@@ -97,7 +97,7 @@ def requests(e, way):
             e.check(got == record, f"request {number} is another one")
             far.send(got[::-1])
             e.check(near.receive() == record[::-1], f"answer {number} is another one")
-    # it is gone when nobody listens any more
+    # the server has ended once the port has no listener
     listener.close()
     again = e.keep(prepared())
     answer = e.error(calls.connect, again, calls.sa_in(way.host, PORT))

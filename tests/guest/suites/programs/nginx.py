@@ -29,7 +29,7 @@ http {{
 }}
 """
 
-# Everything by one connection; a line with the sum of each answer.
+# All requests by one connection; prints the checksum of each reply.
 FETCH = """
 import hashlib, http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]))
@@ -96,7 +96,7 @@ def files(e, way):
             e.equal(said.splitlines(), [f"200 {server.sums[name]}" for name in names], f"answers with {how}")
             direct = observe.stats(way.where)["zcopy tx_bytes"] - before
             if how == "sendfile" and way.sdp:
-                # the client may come late for some of it
+                # the client may be too late for some of it
                 e.check(direct >= 1 << 20, f"of {size} bytes {direct} were read from the file's own pages")
 
 
@@ -111,7 +111,7 @@ def load(e, way):
 
 @each_way(ways=tuple(CONNECTIONS), timeout=240)
 def many_connections(e, way):
-    """As many as CONNECTIONS says, at once."""
+    """CONNECTIONS connections at once."""
     with Nginx(e, way) as server:
         server.load(PORTS["sendfile"], CONNECTIONS[way.name])
         e.check(server.program.running(), "the server has ended")

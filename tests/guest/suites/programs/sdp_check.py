@@ -32,7 +32,7 @@ class Server:
 
 
 class Client:
-    """sdp-check here, at the other host, as it goes on."""
+    """Runs sdp-check on this host or the other one, and passes on its output."""
 
     def __init__(self, e, *words):
         folder = tempfile.TemporaryDirectory()
@@ -113,7 +113,7 @@ def log_of_the_module(e):
 
 @case(reference=False, families=("v4",), timeout=600, brief=False)
 def beside_raw_verbs(e):
-    """perftest's figures stand beside SDP's, whatever they are on this machine. With --names the
+    """The report has perftest's figures beside SDP's; their values do not matter. With --names the
     report has the addresses. With one processor perftest, which polls, leaves none for rxe."""
     Server(e, "--names")
     _, lines, _, report = Client(e, "--names").end(90)
@@ -165,7 +165,8 @@ def client_dies(e):
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=400)
 def no_module(e):
-    """It says which host has none, and tries what is left: IPPROTO_SDP at the one that has it."""
+    """It reports the host without SDP, and tries the remaining path: IPPROTO_SDP at the other host.
+    """
     one = netns.local()
     with module.unloaded(e, "self" if one else "peer"):
         server = Server(e, patient=False)

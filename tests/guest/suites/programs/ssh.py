@@ -10,7 +10,7 @@ import tempfile
 from lib.forms import form
 from suites.lifecycle.states import THOROUGH
 
-# With THOROUGH in the environment what a program copies that moves a day's files.
+# With THOROUGH in the environment as many bytes as a backup of a day's files.
 SIZE = (300 if THOROUGH else 6) << 20
 SETTINGS = """
 Port {port}

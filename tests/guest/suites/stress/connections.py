@@ -28,9 +28,9 @@ def processor_time():
 
 @case(reference=False, timeout=180)
 def a_thousand(e):
-    """1,000 connections at once, each with data in both directions. Their end takes no more of the
-    processors than their beginning: many workers that wait for rxe without sleeping keep others
-    from running."""
+    """1,000 connections at once, each with data in both directions. Ending them needs no more
+    processor time than making them: many workers that wait for rxe without sleeping would keep
+    others from running."""
     before = processor_time()
     listener = e.listen(backlog=1024)
     pairs = []
@@ -129,8 +129,8 @@ def aborted_connects(e):
 
 @case(reference=False, timeout=120)
 def closing_orders(e):
-    """Both ends send and close in random orders and ways: a reader that reads to the end gets a
-    beginning of the stream."""
+    """Both ends send and close in random order and by random calls: a reader receives the stream
+    without a gap up to some point."""
     listener = e.listen()
     for seed in range(30):
         choice = random.Random(seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A bad wire, a device that goes, processes that die."""
+"""A bad wire, a removed device, processes that die."""
 
 import contextlib
 import ctypes
@@ -24,7 +24,7 @@ def reusable(sock):
 
 @case(reference=False, timeout=120)
 def loss(e):
-    """Packets are lost: everything arrives all the same."""
+    """Packets are lost: all bytes arrive."""
     with e.netem("loss 1%"):
         near, far = e.pair()
         total = 600000
@@ -261,7 +261,7 @@ def worker_stacks():
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_in_a_fault(e):
     """A call waits in a fault of its own memory, which is not resolved, while it copies or pins
-    that. The device is removed all the same, and the call ends when its memory is there."""
+    that. The device is removed without waiting, and the call ends when its memory is available."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -297,8 +297,8 @@ def device_goes_in_a_fault(e):
 
 @case(reference=False, timeout=120)
 def killed_anywhere(e):
-    """Processes at work are killed at random moments: the other ends get their ends, and the
-    listener serves on."""
+    """Busy processes are killed at random moments: the other ends get the end of the stream or an
+    error, and the listener continues."""
     listener = e.listen(backlog=64)
     choice = random.Random(11)
 

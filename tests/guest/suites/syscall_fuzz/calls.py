@@ -56,7 +56,7 @@ class Area:
 
 
 class Caller:
-    """One thread's dice, and what it does with them."""
+    """Random numbers of one thread, and the calls that it makes by them."""
 
     lock = threading.Lock()         # of who is in which place
 
@@ -124,7 +124,7 @@ class Caller:
             self.drop(fd)
 
     def drop(self, instead=-1):
-        """Closes whatever is in some place, where something else may be from now on."""
+        """Closes a random descriptor, whose number may be reused from now on."""
         with self.lock:
             at = self.dice.randrange(SLOTS)
             self.slots[at], old = instead, self.slots[at]
@@ -328,7 +328,7 @@ class Caller:
 
 
 class Unguided:
-    """No guide: each caller of a process goes by its own dice."""
+    """No guide: each thread of a process uses its own random numbers."""
 
     def __init__(self, seed):
         pass
@@ -389,7 +389,7 @@ def in_use():
 
 
 def attend(e, child, progress, steps):
-    """Returns the result of one of the processes, which may take its time as long as each of its
+    """Returns the result of one of the processes. It has no time limit as long as each of its
     threads makes progress."""
     while True:
         before = list(progress.steps)
@@ -402,8 +402,8 @@ def attend(e, child, progress, steps):
 
 
 def rage(e, steps, guides):
-    """Runs so many steps in each thread of each process. Then nothing is left, and all is as
-    before. Returns the guides' findings."""
+    """Runs so many steps in each thread of each process. Afterwards no resource is left. Returns
+    the guides' findings."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)
     patience, found = int(e.patience * 10000), []

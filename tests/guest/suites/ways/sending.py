@@ -18,7 +18,7 @@ TCP, SOL, NOW = socket.IPPROTO_TCP, socket.SOL_SOCKET, socket.MSG_DONTWAIT
 SIZES = (1, 100, 2048, 4096, 16384, 20000, 65536, 70000, 150000, 300000, 1 << 20)
 AREA = 1 << 20
 AREAS = 6
-# Period of the pattern. A file has it twice, and any piece of it at one place.
+# Period of the pattern. A file holds it twice, so that any part of it is contiguous there.
 PERIOD = 1000003
 # Milliseconds without progress after which a call is lost.
 LOST = 30000
@@ -53,7 +53,7 @@ class Writer:
         self.options = [(TCP, socket.TCP_NODELAY, (0, 1)), (TCP, socket.TCP_CORK, (0, 1)), (SOL, socket.SO_SNDBUF, (5000, 60000, 400000, 1 << 20)),
                         (TCP, consts.SDP_ASYNC_SEND, (0, 1))]
         if self.dice.random() < 0.5:
-            # no value of the option says "where it is found to pay", as the parameter's -1 does
+            # no value of the option means "where it pays", as -1 of the parameter does
             self.options.append((TCP, consts.SDP_ZCOPY_THRESH, (0, 4096, 16384, 65536)))
         self.ways = self.dice.sample(ways, self.dice.randint(3, len(ways)))
 
@@ -92,7 +92,7 @@ class Writer:
         return area
 
     def release(self, area):
-        """The connection has no part in it any more: whatever is there now must not arrive."""
+        """The connection no longer uses the memory: its new content must not arrive."""
         area[:] = bytes(AREA)
         self.free.append(area)
 

@@ -51,7 +51,7 @@ def talk(e):
 
 
 def masked(text, ports):
-    """The dissection without frame numbers, hardware addresses, and what is free to change."""
+    """The dissection without frame numbers, hardware addresses, and fields that may change."""
     lines = []
     for line in text.splitlines():
         if line.startswith(("Frame", "Ethernet", "User Datagram")):
@@ -68,7 +68,7 @@ def masked(text, ports):
 
 @case(reference=False, timeout=120)
 def golden(e):
-    """The whole dissection is the one that is kept."""
+    """The whole dissection equals the stored one."""
     capture = Capture(e)
     with capture:
         ports = talk(e)
@@ -142,7 +142,7 @@ def numbers(e):
 
 @case(reference=False, timeout=120)
 def refused(e):
-    """A connection that nobody listens for is rejected by the connection manager."""
+    """The connection manager rejects a connection to a port without a listener."""
     capture = Capture(e)
     with capture:
         e.equal(e.error(e.socket().connect, e.address(e.there, e.refused_port())), "ECONNREFUSED", "connect")

@@ -34,7 +34,7 @@ def of_ipv6(e):
 
 @case(families=("v4",))
 def of_ipv4(e):
-    """Those are as ever."""
+    """IPv4 sockets work as usual."""
     needs_no_ipv6(e)
     echo(e, *e.pair())
 

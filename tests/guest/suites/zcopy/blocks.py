@@ -42,13 +42,13 @@ class Counters:
 
 
 def unpinned(e):
-    """Nothing stays pinned at either end, but what is given up when memory is short."""
+    """Nothing stays pinned at either end, except memory that is released when memory is short."""
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
 
 
 @case(reference=False, timeout=60)
 def whole(e):
-    """Nothing of what large sends and large receives exchange is copied."""
+    """Large sends to large receives are not copied."""
     for turn in (1, -1):
         def attempt():
             source, target = pair(e)[::turn]
@@ -119,7 +119,8 @@ def written(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_in_part(e):
-    """Less than the reader has room for ends its call; more goes on another way."""
+    """A block smaller than the reader's buffer ends its call; the rest of a larger one goes another
+    way."""
     def less():
         near, far = pipelined(e)
         task, counters = waiting_reader(e, far, 2 * MIB - 65536, 0)
@@ -271,7 +272,7 @@ def both_send_first(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_reads(e):
-    """A send does not wait for a reader when there is room to copy."""
+    """A send does not wait for a reader if there is space to copy."""
     near, far = pair(e)
     data = pattern.Pattern(9).at(0, 60000)
     counters = Counters()
@@ -386,7 +387,7 @@ def given_back_meanwhile(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def vectors(e):
-    """Gathered and scattered, in pieces of any size."""
+    """Sends gathered from, and receives scattered to, segments of any size."""
     near, far = pair(e)
     choice = random.Random(2)
     pieces = [choice.choice((0, 1, 5, 4096, 5000, 100000)) for _ in range(60)]

@@ -41,7 +41,7 @@ class File(Raw):
 
 
 def locked(memory):
-    """Nobody may touch it any more."""
+    """No access to it is allowed any more."""
     memory.protect(0)
 
 
@@ -60,7 +60,7 @@ CHANGES = ((Raw.replace, Raw, False), (Raw.discard, Raw, False), (File.truncate,
 
 @case(reference=False, families=("v4",), timeout=120)
 def to_be_sent(e):
-    """Memory that a sender has advertised: what it held when it was sent is read."""
+    """Memory that a sender has advertised: the peer reads its content at the time of the send."""
     def attempt(change, kind):
         near, far = pair(e)
         counters, memory = Counters(), kind(SIZE)
@@ -74,7 +74,7 @@ def to_be_sent(e):
             near.shutdown(socket.SHUT_WR)
         sent, got = task.result(), reader.result()
         if counters.gained("zcopy rx_bytes") != SIZE:
-            # it was taken back and copied: as much as could be, of what is there now
+            # it was taken back, and its new content copied as far as possible
             e.check(sent == "EFAULT" and not got or sent == len(got), f"the call gave {sent}, and {len(got)} bytes came")
             memory.unmap()
             return False
@@ -90,7 +90,8 @@ def to_be_sent(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def to_be_filled(e):
-    """Memory that a reader has advertised: what is at its place afterwards is not written to."""
+    """Memory that a reader has advertised: its replacement in the address space is not written to.
+    """
     def attempt(change, kind, same):
         near, far = pipelined(e)
         counters, memory = Counters(), kind(SIZE)
@@ -155,7 +156,7 @@ def stack(e):
         room = Raw.at(lowest - len(data), len(data))
         got = calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         same = room.bytes == data
-        # once more, now that it is there, and a block that can be read from it
+        # once more, now that it is mapped, with a block that can be read from it
         got += calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         room.bytes = data
         return got, same, calls.send_at(far, room.address, room.size)
@@ -206,7 +207,8 @@ def short_memory(e):
     start, go = os.pipe()
 
     def hog():
-        """Takes memory until something was given up; the first one to die if there is none."""
+        """Allocates memory until some is reclaimed; the OOM killer would choose this process first.
+        """
         os.read(start, 1)
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")

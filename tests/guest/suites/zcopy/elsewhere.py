@@ -32,7 +32,7 @@ def ended(e, *socks):
 
 @case(reference=False, families=("v4",), timeout=60)
 def vfork(e):
-    """A child that shares the memory until it calls exec(2) takes no protection away by that."""
+    """A child that shares the memory until exec(2) does not remove protection by it."""
     near, far, m, want = in_flight(e)
     e.equal(subprocess.run(["/bin/true"]).returncode, 0, "the child")
     e.task(write, m, 0, 9, m.size).result()
@@ -41,7 +41,7 @@ def vfork(e):
 
 
 class Block:
-    """A block device of so many bytes, if there is any: a file in memory by the loop driver."""
+    """A block device of `size` bytes: a file in memory by the loop driver."""
 
     def __init__(self, e, size):
         subprocess.run(["modprobe", "loop"], capture_output=True)

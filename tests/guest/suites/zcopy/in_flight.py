@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocks that no call waits for, of MSG_ZEROCOPY and of asynchronous sends, when the device, the
-namespace, the module, the process, or the reading peer goes. Nothing stays pinned or protected."""
+"""Detached blocks, of MSG_ZEROCOPY and of asynchronous sends, when the device, the namespace, the
+module, the process, or the reading peer ends. Nothing stays pinned or protected."""
 
 import os
 import socket
@@ -166,8 +166,8 @@ def module_unloaded(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def namespace_goes(e):
-    """The last process of a network namespace dies with blocks in flight: those of a reader arrive,
-    the others end, and the namespace goes."""
+    """The last process of a network namespace dies with blocks in flight: those with a reader
+    arrive, the others end, and the namespace ends."""
     own, other, name = "10.79.0.1", "10.79.0.2", "flight"
     netns.run("self", f"ip netns add {name}")
     try:

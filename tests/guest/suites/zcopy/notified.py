@@ -28,8 +28,8 @@ def asking(e):
 
 
 class Told:
-    """Notifications of a socket: completed sends and their codes. Each comes once; those of blocks
-    in order."""
+    """Notifications of a socket: completed sends and their codes. Each arrives once; those of
+    blocks in order."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self.count, self._codes = e, sock, 0, {}
@@ -50,7 +50,7 @@ class Told:
             self.count = len(self._codes)
 
     def wait(self, count):
-        """Until so many are through; their codes."""
+        """Waits for `count` notifications; returns their codes."""
         while self.look() < count:
             self._e.equal(self._sock.mask_when(0, self._e.patience), "ERR", f"poll() with {self.count} of {count} told")
         self._e.equal(sorted(self._codes), list(range(count)), "sends that were told")
@@ -90,7 +90,7 @@ def read_by_the_peer(e):
 
 @case(reference=False, timeout=60)
 def many(e):
-    """A stream of blocks and of copied bytes, in order, whatever the reader does."""
+    """A stream of blocks and of copied bytes arrives in order, for every kind of reader."""
     near, far = asking(e)
     choice = random.Random(5)
     sizes = [choice.choice((1, 4000, 16384, 20001, 70000, 262144, MIB)) for _ in range(60)]
@@ -253,8 +253,7 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_a_send_that_waits(e):
-    """A plain send behind blocks that are not read cancels its own block, copies, and comes after
-    them."""
+    """A plain send behind unread blocks cancels its own block, copies, and arrives after them."""
     near, far = asking(e)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     give(e, near, 12, 2)
@@ -290,7 +289,7 @@ def optmem(e):
 
 @case(families=("v4",), timeout=60)
 def untold(e):
-    """Notifications that nobody reads become one, so that they are never too many."""
+    """Unread notifications are merged into one, so that their number is bounded."""
     near, far = asking(e)
     count, size = 1000, 100
     area = memory_of(pattern.Pattern(16).at(0, count * size))
@@ -367,7 +366,7 @@ def vectors_of_one_piece(e):
     parts = [stream[at:at + 4096] for at in range(0, MIB, 4096)]
     counters = Counters()
     e.equal(near.sendmsg(parts[:1] + [b""] + parts[1:], [], ZEROCOPY | NOW), MIB, "bytes sent")
-    # before anybody waits for the bytes, whose SinkAvail would cross it
+    # before a reader waits for the bytes, whose SinkAvail would cross it
     e.until(lambda: counters.gained("received SDP_MID_SRCAVAIL") > 0, "the advert")
     e.equal(pattern.receive(far, 17, MIB, [MIB], socket.MSG_WAITALL), MIB, "bytes")
     e.equal(Told(e, near).wait(1), [0], "codes")

@@ -17,7 +17,7 @@ from suites.zcopy.notified import Told, asking
 from suites.zcopy.protected import LIBC, MREMAP_FIXED, MREMAP_MAYMOVE, TCP, receive, view, write
 
 KIB, MIB, PAGE = 1024, 1 << 20, mmap.PAGESIZE
-# The memory that they are in, and what has a page between any two.
+# The memory of the segments, and memory with a page between each two.
 ALL = 4 * MIB
 APART = [(n * 17 * PAGE, 16 * PAGE) for n in range(16)]
 
@@ -130,7 +130,7 @@ KINDS = {
 
 @case(reference=False, families=("v4",), timeout=120)
 def notified(e):
-    """With MSG_ZEROCOPY: what arrives, and how many blocks it is."""
+    """MSG_ZEROCOPY: the bytes that arrive, and the number of blocks."""
     for what, (places, blocks, _) in KINDS.items():
         arrive(e, Notified(e), Pieces(places), blocks, what)
 
@@ -264,7 +264,7 @@ def changed_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def pinned_by_others(e):
-    """A block is not protected if somebody else has pinned one of its pieces."""
+    """A block is not protected if one of its segments is pinned by others."""
     pieces = Pieces(APART)
     parameters = ctypes.create_string_buffer(120)
     ring = LIBC.syscall(425, 4, parameters)                     # io_uring_setup
@@ -330,7 +330,7 @@ def dice(rng):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """Pieces that are written to again as soon as they are sent: no byte of that ever arrives."""
+    """Segments that are written to as soon as send returns: none of the new bytes ever arrives."""
     counters = Counters()
     for seed in range(e.rounds(16)):
         rng = random.Random(seed)

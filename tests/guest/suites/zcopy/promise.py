@@ -71,7 +71,7 @@ def pinned_behind_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sent_to_many(e):
-    """The same memory goes on several connections at once. No send takes the pins of the others for
+    """The same memory is sent on several connections at once. No send mistakes the others' pins for
     pins that write."""
     m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
     want, counters = m.bytes, Counters()
@@ -132,7 +132,7 @@ def protected_pages(m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_another_userfaultfd(e):
-    """The end of a block takes no protection from memory that was mapped in its place, and that the
+    """The end of a block does not unprotect memory that was mapped in its place and that the
     program tracks itself."""
     near, far, m, want = in_flight(e)
     unmaps(m)

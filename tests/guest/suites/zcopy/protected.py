@@ -77,7 +77,7 @@ def returns_at_once(e):
 def written_before_it_is_read(e, near, far, m):
     want = bytes(m.map)
     near.send(m.map)
-    # without a reader this ends as well: the block is taken back, and what is left of it copied
+    # this ends without a reader as well: the block is taken back, and its unread rest copied
     e.task(write, m, 8 * PAGE + 5, 0x55, PAGE).result()
     e.equal(m.map[8 * PAGE + 5:9 * PAGE + 5], b"U" * PAGE, "written")
     receive(e, far, want)
@@ -95,7 +95,7 @@ def written_at_once(e):
             e.check(counters.gained(f"async {name}") > 0, f"{size}: async {name} is 0")
         near.close()
         far.close()
-    # a little of it may find room at the peer before that
+    # the peer may have space for a little of it before that
     e.check(every.gained("async copied") > 0, "nothing was copied")
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
 
@@ -341,7 +341,7 @@ def unaligned(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def larger_than_a_block(e):
-    """A call of more than one block holds goes in several, and all of it arrives."""
+    """A call larger than a block is split in several, and all bytes arrive."""
     near, far = pair(e)
     m = memory.Raw(9 * MIB).fill(8)
     want = m.bytes
@@ -356,7 +356,7 @@ def larger_than_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def ends_in_a_gap(e):
-    """A call says how many bytes it took before memory that is not there, and just these arrive."""
+    """A call returns the number of bytes before unmapped memory, and exactly these arrive."""
     for size in (MIB, 3 * MIB):
         near, far = pair(e)
         m = memory.Raw(size + MIB).fill(9)
@@ -579,7 +579,7 @@ def gives_up(e):
         write(m, 0, 0xEE, m.size)
 
     for n in range(40):
-        # whether or not it waits for its reader: nobody reads before it is touched
+        # with or without a wait for its reader: the peer reads only after the write
         e.task(send_and_touch, n).result()
         receive(e, far, bytes([n]) * m.size)
     # one behind a block that was taken back may go in messages before it is touched

@@ -34,7 +34,7 @@ class Ends:
         return [{name: value for name, value in one.items() if value} for one in told[:2]]
 
     def copied(self, size):
-        """Checks that so many bytes went from near to far, all copied."""
+        """Checks that `size` bytes went from near to far, all copied."""
         ours, theirs = observe.info(self.near), observe.info(self.far)
         self.e.equal((ours["tx_bytes"], ours["tx_read"], ours["tx_written"]), (size, 0, 0), "bytes sent, and not copied")
         self.e.equal((theirs["rx_bytes"], theirs["rx_read"], theirs["rx_written"]), (size, 0, 0), "bytes received, and not copied")
@@ -47,7 +47,7 @@ class Ends:
 
 @case(reference=False, families=("v4",), timeout=60)
 def too_small(e):
-    """Sends below the threshold are none of those: nothing is tried."""
+    """Sends below the threshold do not count: zero copy is not tried."""
     ends = Ends(e)
     for sock in (ends.near, ends.far):
         sock.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
@@ -85,7 +85,7 @@ def sender_does_not_wait(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def not_taken_up(e):
-    """A block that nobody reads is returned."""
+    """An unread block is returned."""
     ends = Ends(e)
     data = pattern.Pattern(3).at(0, SIZE)
     e.equal(calls.send(ends.near, data), SIZE, "bytes sent")
@@ -155,7 +155,7 @@ def refused_by_the_reader(e, attempt):
 
 
 def offered(e, ends):
-    """A send of a block that the other end knows of."""
+    """Sends a block that the other end has received the advert of."""
     task = e.task(pattern.send, ends.near, 6, MIB, [MIB])
     e.until(lambda: observe.info(ends.far)["src_avail_received"], "an advert")
     return task
@@ -247,7 +247,7 @@ def no_memory_of_a_program(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def crossed(e):
-    """A block that met memory of the reader was written there: it is no block that came back."""
+    """A block that is written to the reader's memory does not count as returned."""
     with e.netem("delay 100ms"):
         def attempt():
             near, far = pipelined(e)

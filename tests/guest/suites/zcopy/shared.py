@@ -13,14 +13,14 @@ PART = 65536
 
 
 def rest(e, far, left):
-    """The bytes that nobody has read yet come, too."""
+    """The unread bytes arrive, too."""
     far.recv_exactly(left)
     unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_readers(e):
-    """Two calls wait for the bytes of a block that nobody takes back: each gets some."""
+    """Two calls wait for the bytes of a block that is not taken back: each gets some."""
     for turn in range(8):
         near, far = asking(e)
         tasks = [e.task(far.recv, PART).wait_asleep("recvfrom") for _ in range(2)]

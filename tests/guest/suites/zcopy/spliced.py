@@ -201,7 +201,7 @@ def mixed(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def small(e):
-    """Few bytes are copied, as ever."""
+    """A few bytes are copied, as without splicing."""
     near, far, file = sending(e, 40000)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, PIECE)
     counters = Counters()

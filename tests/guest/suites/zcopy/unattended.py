@@ -28,7 +28,7 @@ def answered(e, counters, name, task):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def block(e):
-    """A block that was offered is refused, and goes by copy, as much of it as there is room for."""
+    """An advertised block is refused, and as many bytes as there is space for are copied."""
     near, far = pair(e)
     watched(e, far)
     counters = Counters()

@@ -14,7 +14,7 @@ from .blocks import MIB, Counters, one_end_dies, pair, pipelined, unpinned
 from .figures import parameter
 
 ALL = socket.MSG_WAITALL
-# Larger than what one piece of pinned memory holds.
+# Larger than one block of pinned memory.
 LARGE = 16 * MIB
 # Bytes that are compared at a time.
 BLOCK = 65536
@@ -39,7 +39,7 @@ def backwards(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def large(e):
-    """A room of several of the largest pieces, in each direction, whichever end is ahead."""
+    """A receive of several maximum blocks, in each direction, with either end first."""
     for make in (pipelined, backwards):
         source, target = make(e)
         counters = Counters()
@@ -182,7 +182,8 @@ def part_of_it(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def urgent(e):
-    """No call gives bytes from both sides of the urgent mark, and the stream goes on behind it."""
+    """No call returns bytes from both sides of the urgent mark, and the stream continues behind it.
+    """
     near, far = pair(e)
     first, second = 7 * MIB + 99, 9 * MIB - 1
     data = pattern.Pattern(6).at(0, first + second)
@@ -205,7 +206,7 @@ def urgent(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def vectors(e):
-    """Pieces of all sizes: the room is scattered over buffers, and gathered from others."""
+    """Segments of all sizes: receives are scattered over buffers, sends gathered from others."""
     with by_write():
         filled = [scattered(e, turn) for turn in range(8)]
     e.check(any(filled), "nothing was written to a reader's memory")
