@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The Sockets Direct Protocol as a socket family: families 27 (`AF_INET_SDP`) and 28
-//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA; and
-//! as a protocol of TCP's own families, `IPPROTO_SDP`, whose sockets fall back to TCP where SDP is
-//! not possible.
+//! The Sockets Direct Protocol as a socket family. The stream sockets of families 27
+//! (`AF_INET_SDP`) and 28 (`AF_INET6_SDP`) behave like TCP's, with RDMA below. The protocol
+//! `IPPROTO_SDP` of TCP's families uses SDP where possible, otherwise TCP.
 //!
 //! From top to bottom: [`socket`] has the socket calls, [`conn`] is one connection, [`protocol`]
 //! decides about messages, [`transport`] carries them, [`memory`] holds them, and [`sys`] is the

@@ -101,7 +101,7 @@ impl BacklogSlot {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it does not listen any more.
+    /// `EINVAL`: the socket has stopped listening.
     pub(crate) fn hand_over(&self, child: &SdpSock) -> Result {
         {
             let mut c = self.listener.connection();

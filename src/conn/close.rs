@@ -111,7 +111,7 @@ impl Connection {
         self.protocol.as_ref().is_some_and(ended)
     }
 
-    /// The peer's DisConn has come: no more bytes from it.
+    /// Handles the peer's DisConn: the end of its stream.
     pub(super) fn peer_closed(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);

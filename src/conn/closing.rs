@@ -23,7 +23,7 @@ pub(crate) enum Event {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
-    /// close(2) has done all it could; no error can be reported any more.
+    /// close(2) has returned; errors cannot be reported.
     Orphaned {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
@@ -42,7 +42,7 @@ pub(crate) enum Event {
         by_peer: bool,
         both_ended: bool,
     },
-    /// The time for closing is over.
+    /// The time limit for closing has passed.
     Deadline {
         /// Bytes have arrived at the peer since then.
         moving: bool,

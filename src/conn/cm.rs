@@ -170,8 +170,8 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Destroys the connection: both streams have ended, or nobody waits for that any more.
-    /// Context: process, without the lock.
+    /// Destroys the connection once both streams have ended, or no caller waits for that. Context:
+    /// process, without the lock.
     pub(super) fn start_disconnect(&self) {
         let link = {
             let c = self.connection();

@@ -37,7 +37,7 @@ impl Cork {
         self.lifted
     }
 
-    /// Ends the exception: all bytes that may go have gone.
+    /// Ends the exception: all queued bytes are sent.
     pub(crate) fn settle(&mut self) {
         self.lifted = false;
     }

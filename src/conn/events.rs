@@ -92,9 +92,9 @@ impl Events {
         }
     }
 
-    /// Sets whether the next event makes progress by itself, so that a worker has to poll. Returns
-    /// true if an event was noted before: then the caller polls. Called under the connection's
-    /// lock.
+    /// Sets whether the next event makes progress without a call, so that a worker has to poll.
+    /// Returns true if an event was noted before: then the caller polls. Called under the
+    /// connection's lock.
     #[must_use]
     pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
         let unfinished = i32::from(unfinished);

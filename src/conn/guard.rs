@@ -119,8 +119,7 @@ impl<'a> Guard<'a> {
         self.progress();
     }
 
-    /// Notifies callers that wait for space because all sockets had too much memory, if there is
-    /// some.
+    /// Notifies callers that wait because all sockets had too much memory, if that has ended.
     pub(crate) fn check_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
         c.has_space_again(sk, wakeups);

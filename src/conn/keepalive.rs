@@ -194,7 +194,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.heard.probes = c.heard.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
-            // so much is in flight that the transport probes by itself
+            // with that much in flight the transport itself probes
             Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
             _ => {}
         }

@@ -96,11 +96,11 @@ pub(crate) type SdpSock = Sock<Socket>;
 pub(crate) const JOB_PROGRESS: u32 = 1;
 /// Reply to the peer's request for larger receive buffers.
 pub(crate) const JOB_RESIZE: u32 = 2;
-/// Release what a closed socket still holds.
+/// Release the remaining objects of a closed socket.
 pub(crate) const JOB_FINISH: u32 = 4;
 /// Switch to TCP.
 pub(crate) const JOB_FALL_BACK: u32 = 8;
-/// Hand over to accept(2): the data that it waits for has arrived (`TCP_DEFER_ACCEPT`).
+/// Move the connection to accept(2): its first data has arrived (`TCP_DEFER_ACCEPT`).
 pub(crate) const JOB_ADMIT: u32 = 16;
 /// Handle a write fault on a block in flight.
 pub(crate) const JOB_WRITE_FAULT: u32 = 32;

@@ -32,13 +32,13 @@ impl Threshold {
 /// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Parameters of the network namespace, for what no option sets.
+    /// Parameters of the network namespace, for values without an option.
     params: Arc<Params>,
     pub(crate) no_delay: bool,
     pub(crate) cork: bool,
     /// `TCP_QUICKACK`, which has no effect.
     pub(crate) quickack: bool,
-    /// `TCP_KEEPIDLE` in seconds, 0 for what the module or the namespace says.
+    /// `TCP_KEEPIDLE` in seconds, 0 for the default of the module or the namespace.
     pub(crate) keep_idle: u32,
     /// `TCP_KEEPINTVL` in seconds, 0 for the namespace's.
     pub(crate) keep_interval: u32,

@@ -87,7 +87,7 @@ impl Connection {
         self.polling.callers = self.polling.callers.saturating_sub(1);
     }
 
-    /// Returns true if a completion is there that makes progress.
+    /// Returns true if there is a completion that makes progress.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk);
         let endpoint = self.endpoint.as_mut();
@@ -101,10 +101,10 @@ impl Connection {
         callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
-    /// Returns the receive notification to arm. Arrival of bytes, credits and adverts concerns
-    /// nobody until a call comes, which polls by itself; a worker that takes each message from its
-    /// sender's hands would only be in the way. A caller that begins to wait or poll, or has
-    /// waited, repeats this decision.
+    /// Returns the receive notification to arm. Without a waiting call, arriving bytes, credits
+    /// and adverts need no notification: the next call polls. A worker that took each message
+    /// would only delay the sender. A caller that begins to wait or poll, or has waited, repeats
+    /// this decision.
     pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
         let polls_itself = self
             .endpoint
@@ -136,9 +136,9 @@ impl Connection {
         }
     }
 
-    /// Returns true if the next completion makes progress without any call, apart from send
-    /// completions ([`Self::waits_for_completion`]): the connection is being set up or closed,
-    /// bytes are unsent, or memory is lent.
+    /// Returns true if the next completion makes progress without any call: the connection is
+    /// being set up or closed, bytes are unsent, or blocks are posted. Send completions are
+    /// separate ([`Self::waits_for_completion`]).
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
@@ -173,7 +173,7 @@ impl Connection {
         self.polling.armed == Some(NotifyOn::Solicited)
     }
 
-    /// Returns true if there may be completions that nobody has polled.
+    /// Returns true if there may be completions that were not polled.
     pub(crate) fn may_have_events(&self, sk: &SdpSock) -> bool {
         self.polls_itself() || sk.data().events.are_noted()
     }

@@ -124,7 +124,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no capacity, which [`ReceiveQueue::make_space`] rules out.
+    /// The buffer, if there is no capacity; [`ReceiveQueue::make_space`] prevents that.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,

@@ -30,7 +30,7 @@ impl Connection {
             }
         }
         self.heard.hear(jiffies());
-        // what of the message does not lie in the buffer
+        // bytes of the message that are not in the buffer
         let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {
             Some(h) => Some(h.bytes()),
@@ -87,7 +87,7 @@ impl Connection {
 
     /// An urgent byte is on its way.
     fn urgent_pending(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        // as on TCP: an old urgent byte that the reader stands at is gone
+        // as on TCP: an old urgent byte at the read position is dropped
         if !sk.flag(Flag::UrgInline) {
             if let Some(empty) = self.rx.skip_mark() {
                 self.recycle(empty);
@@ -110,7 +110,7 @@ impl Connection {
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
         if self.closing.is_orphaned() {
-            // as TCP: bytes that nobody can read any more cause a reset
+            // as on TCP: bytes that cannot be read any more cause a reset
             return Err(ECONNRESET);
         }
         let payload = &message.payload;

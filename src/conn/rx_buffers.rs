@@ -26,9 +26,8 @@ use kernel::sync::Arc;
 const FIRST_LARGE: u16 = 8;
 /// Buffers that are allocated together.
 const BATCH: usize = 8;
-/// Maximum number while the program does not set `SO_RCVBUF`. All of them are posted, since a full
-/// connection would have space again by itself as soon as its reader polls, if there could be
-/// more. With fewer the sender would stop, and be woken, more often.
+/// Maximum number unless the program sets `SO_RCVBUF`. All are posted even if the reader is slow:
+/// with fewer posted buffers the sender would stop and be woken more often.
 const LARGE_WINDOW: u16 = 16;
 
 /// Number of receive buffers that fit into an `SO_RCVBUF` of the program's.
@@ -337,8 +336,8 @@ impl Connection {
     }
 }
 
-/// Returns true if buffers `mapped` without the connection's lock are for this endpoint: the
-/// socket may have been connected anew meanwhile.
+/// Returns true if buffers `mapped` without the connection's lock are for this endpoint. The
+/// socket may have a new connection meanwhile.
 fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
     match (endpoint.mapper(), mapped) {
         (Some(now), Some(then)) => Arc::ptr_eq(now, then),

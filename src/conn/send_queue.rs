@@ -289,8 +289,8 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless there are enough, or no memory for its place. One exchanged
-    /// for a buffer without memory is gone.
+    /// Keeps an unused chunk, unless there are enough or no memory for its slot. A chunk exchanged
+    /// for a buffer without memory is not kept.
     fn keep(&mut self, buffer: Buffer) {
         let few = self.spare.len() < SPARE;
         if few && buffer.has_memory() && !pressure::is_exhausted() {

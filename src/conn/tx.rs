@@ -134,7 +134,7 @@ impl Connection {
         }
         let offer = Offer {
             queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
-            // it lies behind what a block has left
+            // the urgent byte is behind the rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which is signaled; an unsignaled
@@ -196,7 +196,7 @@ impl Connection {
         self.unsignaled = self.unsignaled.saturating_add(1);
         // the peer's buffers may grow before the rest is sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
-        // what is behind it has to wait for the peer, perhaps for long
+        // later bytes wait for the peer, perhaps long
         let stalls = protocol.credits() < PAYLOAD_CREDITS;
         let last = n > 0 && (unsent.saturating_sub(n) < full || stalls);
         let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;

@@ -42,8 +42,8 @@ impl SdpSock {
     }
 
     /// Polls for an event after `seq`, and for completions if `polls`. Returns true if one has
-    /// come. A task that is woken gets an idle processor, if there is one; a task that only yields
-    /// stays where it is.
+    /// arrived. Ends when another task wants the processor: the scheduler can wake a sleeping task
+    /// on an idle processor, but does not move one that only yields.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
         let waits = || self.event_seq() == seq && !signal_pending() && !cpu_contended();

@@ -158,7 +158,7 @@ impl Charge {
         self.purpose
     }
 
-    /// Takes over the part of another piece of the same account and use.
+    /// Adds another charge of the same account and use.
     pub(crate) fn add(&mut self, mut other: Charge) {
         self.pages = self.pages.wrapping_add(core::mem::take(&mut other.pages));
     }

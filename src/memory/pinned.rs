@@ -2,13 +2,13 @@
 
 //! Memory of a program that a transfer reads or writes directly.
 //!
-//! A [`Pinned`] is room for one piece of such memory at a time, and what that piece counts for. It
-//! is made once by the connection's [`Pinning`] and used again and again: in the steady state
-//! nothing is allocated for a transfer. The order of steps is in [`crate::transport`].
+//! A [`Pinned`] can hold one block of such memory at a time, with its charge. The connection's
+//! [`Pinning`] makes it once, and it is used repeatedly: usually a transfer allocates nothing.
+//! [`crate::transport`] has the order of steps.
 //!
-//! **Owner.** As long as a device or the peer may access the memory, the transport owns the
-//! `Pinned`: nobody else can unpin it, whatever becomes of the caller or of the connection. While
-//! its caller owns it, nobody accesses the memory but the program.
+//! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`.
+//! So it cannot be unpinned, whatever happens to the caller or the connection. While the caller
+//! owns it, only the program accesses the memory.
 //!
 //! **Cache.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly that memory by the same process
@@ -105,7 +105,7 @@ impl Pinning {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the device says: copy then.
+    /// `ENOMEM`, or the device's error: copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
         Ok(Pinned {
             pinning: self.clone(),
@@ -128,7 +128,7 @@ impl Pinning {
     }
 }
 
-/// The piece, and what it counts for.
+/// Pinned block with its charge.
 struct PinnedBlock {
     memory: UserMemory,
     charge: Option<Charge>,
@@ -185,7 +185,7 @@ impl PinnedBlock {
         Ok(n)
     }
 
-    /// Lets the device get at what is pinned, for what it was pinned for.
+    /// Maps the pages for the device, in the direction they were pinned for.
     fn map(&mut self, purpose: Use, for_peer: bool) -> Result {
         self.memory.map(purpose == Use::Receive, for_peer)
     }
@@ -202,7 +202,7 @@ pub(crate) struct Pinned {
     pinning: Pinning,
     /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
     piece: Option<DropInWorker<PinnedBlock>>,
-    /// Watches what is pinned, if it may stay so; has it while it is idle.
+    /// Watches the pages, if they may stay pinned, and owns them while idle.
     watched: Option<Watched<DropInWorker<PinnedBlock>>>,
 }
 
@@ -393,7 +393,7 @@ impl Pinned {
         }
     }
 
-    /// A way to know when the memory is let go of.
+    /// Returns an object that reports if the memory is still in use.
     pub(crate) fn watch(&self) -> Option<Watch> {
         self.piece.as_ref().map(|p| Watch(p.held.clone()))
     }

@@ -99,12 +99,12 @@ impl End {
         }
     }
 
-    /// Pins `len` bytes for the device to write to (`written`) or to read, and lends them to the
-    /// transport.
+    /// Pins `len` bytes for the device to write to (`written`) or to read, and posts them as a
+    /// block.
     ///
     /// # Errors
     ///
-    /// `EFAULT`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: more than can be lent.
+    /// `EFAULT`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too many blocks.
     pub(super) fn lend(
         &mut self,
         (address, len): (usize, usize),
@@ -134,7 +134,7 @@ impl End {
         }
     }
 
-    /// Lends memory and gives the peer access.
+    /// Posts a block and gives the peer access.
     pub(super) fn advertise(
         &mut self,
         what: (usize, usize),

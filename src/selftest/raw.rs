@@ -2,9 +2,9 @@
 
 //! A raw peer: an end of a connection that a program controls without SDP's rules.
 //!
-//! The program connects or accepts a socket, writes `take`, and is the peer from then on: it gets
-//! each message as it arrives, and posts any bytes as messages. It lends its memory to the other
-//! end, and READs or WRITEs at will there.
+//! The program connects or accepts a socket, writes `take`, and acts as the peer from then on. It
+//! gets each message as it arrives and posts any bytes as messages. It advertises its memory, and
+//! READs or WRITEs the other end's memory.
 //!
 //! * `private FD ADDRESS LENGTH`: sets the private data of the socket's request, or of a listener's
 //!   replies, instead of Hello or HelloAck.

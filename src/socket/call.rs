@@ -29,7 +29,7 @@ pub(super) struct Call<'a> {
     asynchronous: bool,
     /// Set if some of its blocks are detached.
     detached: bool,
-    /// Error with which it ends when there is no more space.
+    /// Error that ends the call when there is no more space.
     pub(super) stopped: Option<Error>,
     /// Completion of its memory (`MSG_ZEROCOPY`), for which the call need not wait.
     pub(super) notice: Option<&'a ZerocopyCompletion>,
@@ -68,8 +68,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns true if there is space for the next bytes, if all of its bytes are copied; otherwise
-    /// it goes on part by part. `may_wait`: the call may wait for a reader.
+    /// Returns true if all bytes of the call are copied and there is space for the next ones.
+    /// Otherwise the call continues part by part. `may_wait`: the call may wait for a reader.
     ///
     /// Errors: those of [`Space::find`].
     pub(super) fn plain_space(
@@ -123,8 +123,7 @@ impl<'a> Call<'a> {
                 None => None,
             };
             if may_wait && self.least.is_none() {
-                // zero copy was switched off: the peer's readers need not advertise their memory
-                // any more
+                // zero copy was switched off: the peer's readers can stop advertising their memory
                 c.chooses_zcopy(size);
             }
             self.least.is_none_or(|least| size < least)

@@ -276,7 +276,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     let patience = ipproto::timeout_for(sk);
     let done = {
         let mut c = sk.connection();
-        // The answer may have come, and another attempt have begun since.
+        // The reply may have arrived and another attempt have started meanwhile.
         let ours = c.cm.is_by(resolver.id());
         if ours {
             c.asked(sk, patience);
@@ -287,7 +287,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     Ok(())
 }
 
-/// The HelloAck has come.
+/// Handles the HelloAck.
 ///
 /// Errors: `EPROTO` if it is none; the connection is refused.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {

@@ -2,10 +2,10 @@
 
 //! listen(2) and accept(2), and the passive side of a connection's making.
 //!
-//! [`Incoming`] gets a request with the peer's Hello. If there is a listener with space in its
-//! backlog, it makes a new socket, replies with the HelloAck, and the socket is established once
-//! the peer has received it; then it waits in the listener's queue for accept(2). With a full
-//! backlog there is no reply, and the peer retries, as it would after a lost SYN.
+//! [`Incoming`] gets a request with the peer's Hello. If a listener has space in its backlog, a
+//! new socket is created and the HelloAck sent. The socket is established once the peer has
+//! received that; then it waits in the listener's queue for accept(2). With a full backlog there
+//! is no reply, and the peer retries, as after a lost SYN.
 
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;

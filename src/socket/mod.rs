@@ -19,10 +19,10 @@
 //! the socket lock, since a caller may sleep in a page fault while it holds the latter.
 //! docs/locking.md has the order of all locks, and the lock-free words.
 //!
-//! **Waiting.** A waiting caller sleeps by the number of the last event (see
-//! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)) and polls the completion queues
-//! itself when it is woken, and so does poll(2); a worker does so when nobody waits or polls. This
-//! saves a thread switch for each message. A reader whose bytes tend to arrive soon polls without
+//! **Waiting.** A caller sleeps by the number of the last event (see
+//! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)). When woken it polls the
+//! completion queues itself, as poll(2) does. A worker polls if no task waits or polls. This saves
+//! a thread switch for each message. A reader whose bytes usually arrive soon polls without
 //! sleeping (`conn/wait.rs`).
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]

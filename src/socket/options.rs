@@ -211,7 +211,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
             sk.progress();
             if sk.connection().has_untaken() {
-                // within one machine more goes when what came before is taken
+                // with a local peer, more is sent once it has received the earlier bytes
                 sk.progress();
             }
             let c = sk.connection();

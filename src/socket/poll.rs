@@ -49,8 +49,8 @@ fn wants_space(sk: &SdpSock, events: u32) -> bool {
     !never && events & c::EPOLLOUT == 0
 }
 
-/// Returns the events under one hold of the lock: state, shutdown and error change under it, and
-/// nobody may see one without the others.
+/// Returns the events under one hold of the lock: state, shutdown and error change together under
+/// it.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {

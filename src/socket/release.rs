@@ -61,7 +61,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     }
 }
 
-/// Releases what a closed socket still holds, once its connection is destroyed.
+/// Releases the remaining objects of a closed socket, once its connection is destroyed.
 pub(super) fn finish(sk: &SdpSock) {
     let over = {
         let c = sk.connection();

@@ -122,8 +122,8 @@ fn may_choose(message: &SendMsg<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes
-/// have gone, or there is no space for a block.
+/// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes are
+/// sent, or there is no space for a block.
 #[inline(never)] // keeps its registers out of calls that only copy
 fn by_parts(
     sk: &SdpSock,
@@ -138,7 +138,7 @@ fn by_parts(
         return Ok(None);
     };
     let left = call.look(message);
-    // bytes in front of a block and behind it are copied
+    // bytes before and after a block are copied
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
     let size = match may_wait && most == want {
         true => call.block_size(sk, left),
@@ -148,7 +148,7 @@ fn by_parts(
         match zcopy::send::send_blocks(sk, lock, message, size, timeout) {
             Ok(true) => return Ok(None),
             Err(e) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
-            // as on TCP, bytes are accepted as far as there is space
+            // as on TCP, bytes are accepted while there is space
             Err(e) => (call.stopped, *timeout) = (Some(e), 0),
             Ok(false) => {}
         }

@@ -11,8 +11,8 @@ use crate::transport::Transport;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Space in the send queue for a copy. Its chunk is open: the holder closes it before anybody else
-/// gets there, by the socket's lock.
+/// Space in the send queue for a copy. Its chunk is open: the holder closes it before it releases
+/// the socket's lock.
 #[derive(Default)]
 pub(super) struct Space {
     /// Maximum number of bytes.

@@ -77,7 +77,7 @@ fn overdue(sk: &SdpSock) {
             return;
         }
         if c.slot.is_some() {
-            // no event may come any more that reports its end
+            // the event that reports its end may never arrive
             drop(c);
             return lost(sk, |c| c.slot.is_some());
         }

@@ -119,7 +119,7 @@ fn established(sk: &SdpSock, link: LinkId) {
     keepalive::update(sk);
 }
 
-/// Hands a connection to accept(2): its data has arrived, or the time is over.
+/// Moves a connection to accept(2): its data has arrived, or the time limit has passed.
 pub(super) fn admit(sk: &SdpSock) {
     let slot = {
         let mut c = sk.connection();
@@ -131,8 +131,8 @@ pub(super) fn admit(sk: &SdpSock) {
     }
 }
 
-/// Hands a new connection to its listener, for accept(2), or ends it if that does not listen any
-/// more.
+/// Moves a new connection to its listener, for accept(2), or ends it if that has stopped
+/// listening.
 fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     if slot.hand_over(child).is_err() {
         destroy_unaccepted(child.into());

@@ -141,7 +141,7 @@ int sdp_h_bind_scope(struct sock *sk, int scope)
 	return sk->sk_bound_dev_if ? 0 : -EINVAL;
 }
 
-/* inet_sk_bound_dev_eq() for what comes by an interface, which may be part of a VRF. */
+/* inet_sk_bound_dev_eq() for an interface that may be part of a VRF. */
 bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex)
 {
 	int master = l3mdev_master_ifindex_by_index(net, ifindex);

@@ -207,7 +207,7 @@ u8 sdp_h_tos(const struct sock *sk)
 	return inet_sk(sk)->tos;
 }
 
-/* The priority that the program has set, -1 if it is only what goes with the type of service. */
+/* Returns the priority set by the program, -1 if it only follows from the type of service. */
 int sdp_h_priority(const struct sock *sk)
 {
 	u32 priority = READ_ONCE(sk->sk_priority);

@@ -39,7 +39,7 @@ struct sdp_h_sock {
 	atomic_t		jobs;	/* bits of work that is to be done */
 	/* the default callback: another one in sk_data_ready is a kernel user's */
 	void			(*data_ready)(struct sock *sk);
-	/* of a descriptor of IPPROTO_SDP: what it may become instead */
+	/* TCP socket of a descriptor of IPPROTO_SDP */
 	struct socket		*tcp;
 	wait_queue_entry_t	tcp_wakeups;	/* in the queue of tcp */
 	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */

@@ -44,9 +44,8 @@ static int set_bounded(const char *text, const struct kernel_param *param)
 	value = clamp(given, b->least, b->most);
 	if (value != given) {
 		/*
-		 * A line of modprobe.d must not keep the module out: each
-		 * socket() of anybody would run modprobe again. A number that
-		 * names something (ipproto, read only) has no neighbours.
+		 * A wrong value in modprobe.d must not prevent loading: each socket() would run
+		 * modprobe again. A number that stands for a choice (ipproto) has no nearest one.
 		 */
 		if (THIS_MODULE->state == MODULE_STATE_LIVE ||
 		    !(param->perm & 0200))

@@ -32,7 +32,7 @@ pub(crate) enum PinTerm {
 /// Reason that pages were not pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unpinnable {
-    /// Not program memory: the call is the kernel's own, as in splice(2), or has come to its end.
+    /// Not program memory: the call is inside the kernel, as for splice(2), or has no bytes left.
     NotUser,
     /// It cannot be pinned or accessed. A copy may still succeed.
     Fault,
@@ -181,8 +181,8 @@ impl Pages {
         self.len as usize
     }
 
-    /// Checks, once they are protected, that the current process has them where they were pinned,
-    /// and that nobody but this module has pinned them, for sending. May sleep.
+    /// Checks, after protection, that the process has the same pages there and that only this
+    /// module has pinned them, for sending. May sleep.
     ///
     /// # Errors
     ///

@@ -62,8 +62,8 @@ pub(crate) type Heard = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
-    /// Handles pending events, or a [kick](Protector::poke). Never runs twice at once for one
-    /// address space. `worker`: `None` when the process has no memory any more, or there is no
+    /// Handles pending events, or a [poke](Protector::poke). Never runs twice at once for one
+    /// address space. `worker` is `None` if the process has no memory any more, or there is no
     /// userfaultfd.
     fn run(&self, worker: Option<&mut Worker<'_>>);
 
@@ -232,7 +232,7 @@ impl Worker<'_> {
     }
 }
 
-/// Workqueue of all workers. Dropped when nothing is protected any more.
+/// Workqueue of all workers. Dropped once nothing is protected.
 pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);

@@ -269,7 +269,7 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	if (resting) {
 		give_args_back(&p->work);
 	} else {
-		/* rmmod, or a call; nothing else is queued any more */
+		/* rmmod, or a call; nothing else is queued */
 		INIT_WORK(&p->work, give_args_back);
 		queue_work(protect_wq, &p->work);
 		flush_work(&p->work);

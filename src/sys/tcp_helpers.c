@@ -219,7 +219,7 @@ void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
 	struct file *file = sock->file;
 
 	if (file) {
-		/* what a fcntl() that was late, or a close() that was early, has left */
+		/* left by a late fcntl() or an early close() */
 		if (sock->wq.fasync_list)
 			fasync_helper(-1, file, 0, &sock->wq.fasync_list);
 		if (tcp->wq.fasync_list)
@@ -464,7 +464,7 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	return timeo;
 }
 
-/* Waits until connect(2) has an answer. Returns what is left of `timeo`, or -ERESTARTSYS. */
+/* Waits until connect(2) has a result. Returns the rest of `timeo`, or -ERESTARTSYS. */
 long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo)
 {
 	const int connecting = TCPF_SYN_SENT | TCPF_SYN_RECV;

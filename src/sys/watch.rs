@@ -123,7 +123,7 @@ impl<T: Send + Unpin + 'static> Watched<T> {
         mine && (self.0.address, self.0.len) == (address, len)
     }
 
-    /// Keeps a resource of so many pages as long as the mapping does not change. It may be dropped
+    /// Keeps a resource of this many pages while the mapping does not change. It may be dropped
     /// with locks held, in any context but interrupts.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ pub(crate) fn shrink(pages: usize) {
     unsafe { c::sdp_h_watch_shrink(pages) };
 }
 
-/// Shrinker of idle memory and of what connections keep.
+/// Shrinker of idle memory and of memory kept by connections.
 pub(crate) struct Shrinker {
     _single: Exclusive,
 }

@@ -121,8 +121,8 @@ impl ModuleRef {
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
-        // SAFETY: Gives back what `new` took. This code is run by the module's workqueue (or under
-        // another reference), for which unloading waits, so it is not unloaded under our feet.
+        // SAFETY: Gives back the reference of `new`. This code is run by the module's workqueue
+        // (or under another reference). Unloading waits for that.
         unsafe { c::sdp_h_module_put() }
     }
 }

@@ -125,13 +125,13 @@ pub(crate) trait Transport: Send {
     /// transport is broken.
     fn post_send(&mut self, s: &SendWr<'_>) -> Result;
 
-    /// Queues a message with payload from lent memory. [`SendCompletion::Moved`] follows, at the
+    /// Queues a message with payload from a block. [`SendCompletion::Moved`] follows, at the
     /// latest with the completion of a later signaled message.
     ///
     /// # Errors
     ///
     /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::lent_payload`]. `EBUSY`:
-    /// the peer has access to the memory. `ENOENT`: not lent.
+    /// the peer has access to the block. `ENOENT`: no such block.
     fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result;
 
     /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
@@ -164,19 +164,19 @@ pub(crate) trait Transport: Send {
     /// Returns the number of messages posted and not known to be complete.
     fn in_flight(&self) -> u16;
 
-    /// Takes over pinned memory for access by the device or the peer.
+    /// Takes over pinned memory as a block, for access by the device or the peer.
     ///
     /// # Errors
     ///
-    /// The memory, if it was made for another transport, if nothing is pinned, or if the maximum
-    /// number of pieces is lent.
+    /// The memory, if it was made for another transport, if nothing is pinned, or at the maximum
+    /// number of blocks.
     fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned>;
 
-    /// Returns lent memory.
+    /// Returns the memory of a block.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: it may still be accessed. `ENOENT`: not lent.
+    /// `EBUSY`: it may still be accessed. `ENOENT`: no such block.
     fn reclaim(&mut self, loan: BlockId) -> Result<Pinned>;
 
     /// Registers a piece of memory for access by the peer and returns its key. Key and address are
@@ -185,7 +185,7 @@ pub(crate) trait Transport: Send {
     /// # Errors
     ///
     /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for this
-    /// access, or registered before. `ENOENT`: not lent. `EIO`: the transport is broken.
+    /// access, or registered before. `ENOENT`: no such block. `EIO`: the transport is broken.
     fn register(&mut self, loan: BlockId, access: Access) -> Result<Key>;
 
     /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
@@ -193,7 +193,7 @@ pub(crate) trait Transport: Send {
     /// # Errors
     ///
     /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
-    /// `ENOENT`: not lent. `EIO`: the transport is broken.
+    /// `ENOENT`: no such block. `EIO`: the transport is broken.
     fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result;
 
     /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
@@ -202,7 +202,7 @@ pub(crate) trait Transport: Send {
     /// # Errors
     ///
     /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside the
-    /// memory, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
-    /// has access to the memory. `ENOENT`: not lent. `ENOMEM`. `EIO`: the transport is broken.
+    /// block, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
+    /// has access to the block. `ENOENT`: no such block. `ENOMEM`. `EIO`: the transport is broken.
     fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32>;
 }

@@ -32,7 +32,7 @@ pub(crate) enum AdvertState {
     Done,
     /// The invalidation is posted.
     Invalidating,
-    /// The peer has no access any more.
+    /// The peer's access has ended.
     Invalid,
     /// The connection is lost, and the memory belongs to the transport until that is destroyed.
     Lost,
@@ -139,7 +139,8 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if the owner may take it: nobody accesses it any more, or the transport has it.
+    /// Returns true if the owner may take the memory: nothing accesses it, or the transport owns
+    /// it.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

@@ -33,8 +33,8 @@ impl NextTx {
 }
 
 impl Connection {
-    /// Returns the bytes that the program has handed over and that are not known to have arrived,
-    /// without those that a call waits for.
+    /// Returns the bytes sent by the program that are not known to have arrived, without those
+    /// that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         let detached = self.zcopy.blocks.detached_bytes();
         self.tx.queued().saturating_add(detached)
@@ -70,7 +70,7 @@ impl Connection {
         }
         match next {
             Next::Advert(_) => {}
-            // not now, nor anything behind it
+            // neither this block nor later bytes may be sent now
             Next::New { size: n, .. }
             | Next::Ending(n)
             | Next::Rest {
@@ -123,9 +123,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the next block apart from messages: registers it if it can be advertised, has it go
-    /// another way if it cannot, writes its rest to a waiting reader of the peer. Returns true if
-    /// the caller has to check again, since bytes were posted or the way has changed.
+    /// Handles the next block, except by messages: advertises it, writes its rest to a waiting
+    /// reader of the peer, or selects another way. Returns true if the caller has to check again.
     #[inline]
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         if self.zcopy.blocks.is_empty() {
@@ -209,7 +208,7 @@ impl Connection {
         waits && self.zcopy.blocks.is_next_of_call()
     }
 
-    /// Passes over the advert of the next block; this counts as no refusal.
+    /// Skips the advert of the next block, without counting a refusal.
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
         let writes = self.may_write();
         self.zcopy.blocks.pass_over(writes);

@@ -66,7 +66,7 @@ impl<'a> PinnedCall<'a> {
         self.len
     }
 
-    /// Lends it to the transport, if that takes it.
+    /// Posts the block to the transport, if possible.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
         match endpoint.lend(self.memory.take()?) {
             Ok(id) => Some(Posted {
@@ -80,8 +80,8 @@ impl<'a> PinnedCall<'a> {
         }
     }
 
-    /// Lends it to the transport and registers it for the peer, if possible. `cookie`: of the
-    /// invalidation.
+    /// Posts the block to the transport and registers it for the peer, if possible. `cookie`: of
+    /// the invalidation.
     pub(super) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
@@ -182,8 +182,8 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks but `keep`, and their SG lists. Regions are charged to nobody, so an
-    /// idle connection has none. Context: process, may sleep.
+    /// Frees all spare blocks except `keep`, and their SG lists. Regions are not charged to a
+    /// user, so an idle connection has none. Context: process, may sleep.
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
         let Some(endpoint) = c.endpoint.as_mut() else {
@@ -197,7 +197,8 @@ impl SdpSock {
         }
     }
 
-    /// Returns memory to its call, at once or after a wait that depends on nobody else.
+    /// Returns memory to its call, at once or after a wait that does not depend on a program or
+    /// peer.
     pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
         match memory {
             Ok(memory) => self.keep(memory),

@@ -4,8 +4,8 @@
 //! program at the other end.
 //!
 //! [`Zcopy`] is the state of one connection. In each direction one call at a time uses zero copy,
-//! while others copy or wait; detached sends are not limited to one call. A piece of a call's
-//! memory is pinned ([`memory`]), joins a queue, and leaves it when nobody accesses it any more.
+//! while others copy or wait; detached sends are not limited to one call. A block of a call's
+//! memory is pinned ([`memory`]), queued, and removed once nothing accesses it any more.
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
@@ -210,7 +210,7 @@ impl Zcopy {
         self.blocks.detached_bytes() > 0
     }
 
-    /// Returns true if memory is lent to the transport.
+    /// Returns true if the transport owns blocks.
     pub(crate) fn has_lent(&self) -> bool {
         !self.blocks.is_empty() || self.sink.is_some() || self.reading.is_some()
     }

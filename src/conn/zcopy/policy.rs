@@ -28,7 +28,7 @@ const LARGEST: usize = 1 << 20;
 
 /// A ratio of 1.
 const ONE: u64 = 1024;
-/// 1.02: as good as equal, in what can be measured.
+/// Ratio within measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
 /// Likely ratios before any measurement: a trial that differs by a fifth changes the way.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests of [`super`]: connections over devices that are modelled, each way of which has a price.
+//! Tests of [`super`] with models of devices: copying and zero copy have a price each.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const MIB: usize = 1 << 20;
 const SIZES: [usize; 4] = [SMALLEST, 300_000, MIB, 4 * MIB];
 const KINDS: [Kind; 3] = [Kind::Adapter, Kind::Software, Kind::Local];
 
-/// A device and the buffers of both ends, to which a call copies while there is room.
+/// Model of a device and the buffers of both ends, to which a call copies while there is space.
 #[derive(Clone)]
 struct Model {
     /// Nanoseconds that it takes for a mebibyte: copied, and directly.
@@ -106,7 +106,7 @@ fn share(policy: &mut Policy, model: &Model, size: usize, bytes: usize) -> f64 {
     best / own
 }
 
-/// So much of the sends of one size goes directly.
+/// Returns the part of sends of one size that use zero copy.
 fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -> f64 {
     let calls = bytes / size;
     let direct = (0..calls)
@@ -119,7 +119,7 @@ fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -
     direct as f64 / calls as f64
 }
 
-/// The better way is found, whatever is likely for the kind of device, and kept.
+/// Checks that the policy finds the better way for any kind of device, and keeps it.
 fn found(kind: Kind, model: &Model, size: usize) {
     let mut policy = Policy::new(kind);
     let prices = model.price;
@@ -176,7 +176,7 @@ fn where_it_never_does() {
 
 #[test]
 fn a_short_program_loses_nothing_where_the_kind_is_right() {
-    // as `scripts/bench --counted` finds rxe, over as many bytes
+    // costs of rxe as measured by `scripts/bench --counted`, over as many bytes
     for (size, copied, directly) in [
         (SMALLEST, 10.0, 13.2),
         (MIB, 10.0, 9.4),
@@ -259,7 +259,7 @@ fn sizes_do_not_disturb_each_other() {
 
 #[test]
 fn who_computes_between_sends_goes_by_the_call() {
-    // the buffers are drained by then: to copy is all that the call does, and the program goes on
+    // the buffers are drained by then: the call only copies, and the program continues
     for size in [SMALLEST, MIB] {
         let mut policy = Policy::new(Kind::Local);
         let mut direct = 0;

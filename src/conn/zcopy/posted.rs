@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory lent to the transport, for own transfers or for access by the peer.
+//! Blocks posted to the transport, for transfers of this end or for access by the peer.
 
 use super::advert::{Advert, AdvertState};
 use crate::transport::{BlockId, Endpoint, Transport, Watch};
 use kernel::prelude::*;
 
-/// Memory lent to the transport.
+/// Block posted to the transport.
 #[derive(Clone)]
 pub(super) struct Posted {
     pub(super) id: BlockId,
@@ -14,7 +14,7 @@ pub(super) struct Posted {
     pub(super) watch: Watch,
 }
 
-/// Posts the invalidation of a piece if it is due and there is space.
+/// Posts the invalidation of a block if it is due and there is space.
 pub(super) fn end_access(advert: &mut Advert<Posted>, endpoint: &mut Endpoint) -> Result {
     if advert.state == AdvertState::Done {
         match endpoint.invalidate(advert.memory.id, advert.cookie) {

@@ -156,8 +156,8 @@ pub(crate) fn on_write_fault(sk: &SdpSock) {
     move_away(sk);
 }
 
-/// Copies the unread bytes of blocks that nobody reads now to kernel memory, so that the program
-/// gets its memory back. Context: worker.
+/// Copies the unread bytes of blocks that nothing accesses to kernel memory, so that the program
+/// can write to its memory again. Context: worker.
 pub(crate) fn move_away(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();
@@ -174,7 +174,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         c.stats.async_copied += u64::from(copy.is_ok());
         let (bytes, rest) = match copy {
             Ok(copy) => (copy, Some(memory)),
-            // a writer waits until they have gone, or there is memory
+            // a writer waits until they are sent, or until there is memory
             Err(_) => (memory, None),
         };
         let watch = bytes.watch();

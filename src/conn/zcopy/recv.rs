@@ -25,8 +25,8 @@ enum Offered {
 }
 
 /// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
-/// written, which count as received. With none the call goes on as without the attempt. A call
-/// that waits for its whole buffer (`MSG_WAITALL`) repeats it for the next piece.
+/// written, which count as received. With 0 the call continues as without the attempt. A call that
+/// waits for its whole buffer (`MSG_WAITALL`) repeats this for the next block.
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -213,8 +213,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     }
 }
 
-/// Reads to that memory. Returns false if the peer has cancelled its advert, or another call has
-/// come first.
+/// Starts reading to that memory. Returns false if the peer has cancelled its advert, or another
+/// call was first.
 fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();

@@ -117,7 +117,7 @@ impl Connection {
     /// Handles an advert of the peer.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
-            // as TCP: bytes that nobody can read any more cause a reset
+            // as on TCP: bytes that cannot be read any more cause a reset
             return self.done_with_error(sk, ECONNRESET, wakeups);
         }
         self.offer_advert(sk, wakeups);
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Posts READs, as many as there is space for.
+    /// Posts as many READs as there is space for.
     pub(crate) fn read_on(&mut self, wakeups: &mut Wakeups) -> Result {
         let (Some(reading), Some(endpoint), Some(protocol)) = (
             self.zcopy.reading.as_mut(),

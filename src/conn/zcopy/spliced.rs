@@ -3,11 +3,11 @@
 //! Pages that senders give away (`MSG_SPLICE_PAGES`): of files and pipes by sendfile(2) and
 //! splice(2), and of users inside the kernel.
 //!
-//! Such a call brings few pages and says whether more follow (`MSG_MORE`). So pages are collected
-//! to a block that no call waits for ([`super::detached`]). The block has its place in the stream
-//! from its first page on. It goes when a call says that nothing follows, when it is full, when
-//! anything else is sent behind it, at the end of the stream, and after the maximum time of
-//! `MSG_MORE`. A block for which reading does not pay goes in messages, from the same pages.
+//! Such a call has few pages and announces more by `MSG_MORE`. So pages are collected to a
+//! detached block ([`super::detached`]), which has its place in the stream from its first page on.
+//! It is sent when a call announces no more, when it is full, before anything behind it, at the
+//! end of the stream, and after the maximum time of `MSG_MORE`. A block that is too small for
+//! reading is sent in messages, from the same pages.
 //!
 //! | collection | |
 //! | --- | --- |

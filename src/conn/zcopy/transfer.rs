@@ -83,8 +83,8 @@ mod tests {
         assert!(t.moved(1, 40) && t.is_complete());
     }
 
-    /// A call is notified when there is nothing to wait for any more: everything that had been
-    /// posted may be complete when the peer takes its advert back.
+    /// The call is notified once all posted bytes are complete; they may be so when the peer takes
+    /// its advert back.
     #[test]
     fn a_cut_ends_with_the_posted_bytes() {
         let mut t = Transfer::new((), 100, 1);

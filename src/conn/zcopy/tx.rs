@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection's part of sends without a copy: which block is next, and what the peer does with
-//! blocks. [`super::send`] has the calls.
+//! State of zero-copy sends in the connection: selects the next block and handles the peer's
+//! replies. [`super::send`] has the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::posted::end_access;
@@ -93,7 +93,7 @@ impl Connection {
         wakeups.add(Wakeup::Zcopy);
     }
 
-    /// Posts invalidations of blocks that the peer is done with, as there is space.
+    /// Posts invalidations of blocks that the peer is done with, while there is space.
     pub(super) fn end_source_access(&mut self) -> Result {
         if let Some(endpoint) = self.endpoint.as_mut() {
             for advert in self.zcopy.blocks.adverts_mut() {

@@ -43,7 +43,7 @@ struct TxBlock<M> {
     wanted: Option<usize>,
     /// Set if there was no memory to move its bytes to.
     stuck: bool,
-    /// Set while its bytes are being moved: nobody uses its memory.
+    /// Set while its bytes are being moved and nothing else uses its memory.
     away: bool,
 }
 
@@ -65,7 +65,7 @@ impl<M> TxBlock<M> {
         self.finished || self.posted.max(self.advert.done) == self.advert.segment.size
     }
 
-    /// Returns true if the bytes behind it may go, by the order of the stream.
+    /// Returns true if the bytes behind it may be sent, by the order of the stream.
     fn is_passed(&self) -> bool {
         match self.advert.state {
             _ if self.away => false,
@@ -80,7 +80,7 @@ impl<M> TxBlock<M> {
         self.finished || self.advert.done == self.advert.segment.size
     }
 
-    /// Returns true if all of it is sent, and nobody accesses it any more.
+    /// Returns true if all of it is sent, and nothing accesses it any more.
     fn has_gone(&self) -> bool {
         self.advert.state == AdvertState::Invalid && self.is_sent()
     }
@@ -250,8 +250,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Passes over the advert of the next block; this counts as no refusal. A call's block is
-    /// `written` to a reader of the peer, or returns with those behind it.
+    /// Skips the advert of the next block, without counting a refusal. A call's block is `written`
+    /// to a reader of the peer, or returns with those behind it.
     pub(crate) fn pass_over(&mut self, written: bool) {
         match self.next_block() {
             Some(b) if b.detached || written && b.advert.is_unsent() => {

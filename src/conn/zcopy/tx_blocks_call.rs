@@ -34,8 +34,8 @@ pub(crate) struct Returned<M> {
 }
 
 impl<M> TxBlock<M> {
-    /// Returns true if a call may add one behind it: the peer has it, or will read it, or its rest
-    /// is being sent.
+    /// Returns true if a call may queue another block behind it: the peer has it or will read it,
+    /// or its rest is being sent.
     fn goes(&self) -> bool {
         let sends = self.writing || self.detached && self.is_passed();
         sends || self.finished || self.advert.is_out()
@@ -64,8 +64,8 @@ impl<M> TxBlocks<M> {
         self.of_call().next().is_some()
     }
 
-    /// Returns true if another block of a waiting call may follow: there is space, and the peer
-    /// has the present ones, or will read them.
+    /// Returns true if another block of a waiting call may follow. There must be space, and the
+    /// peer must have the present blocks or will read them.
     pub(crate) fn is_open(&self) -> bool {
         let few = self.of_call().count() < MOST_OF_CALL && !(self.broken && self.has_call());
         self.has_space() && few && self.iter().all(TxBlock::goes)

@@ -83,7 +83,7 @@ fn more_than_there_is_space_for_returns() {
     b.pass_over(true);
     b.rest_posted(300, false);
     b.cut();
-    // nothing goes in front of the rest
+    // nothing is sent before the rest
     assert!(b.next().is_none() && !b.is_open());
     assert_eq!(b.oldest(), Some((Awaits::Write, false)));
     b.rest_gone(0, 1000);
@@ -109,7 +109,7 @@ fn adverts_that_meet_a_waiting_reader_are_written() {
         b.rest_gone(cookie, 1000);
         assert_eq!(take(&mut b), Some((cookie, 1000, false)));
     }
-    // one that is registered, and cannot be advertised any more
+    // a registered block that cannot be advertised any more
     let mut b = blocks(1, 0);
     b.pass_over(true);
     assert_eq!((next_key(&b), rest(&b)), (None, None));

@@ -5,12 +5,12 @@
 use super::{Advert, TxBlock, TxBlocks};
 
 impl<M> TxBlocks<M> {
-    /// Queues a detached block whose bytes are still being [added](Self::grow), and blocks all
-    /// bytes behind it. [`TxBlocks::moved`] sets its place in the stream.
+    /// Queues a detached block whose bytes are still being [added](Self::grow). Nothing behind it
+    /// is sent until [`TxBlocks::moved`].
     ///
     /// # Errors
     ///
-    /// The memory, unless there is [room](Self::has_space).
+    /// The memory, unless [`TxBlocks::has_space`].
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.push_detached(advert, first, at)?;
         if let Some(block) = self.iter_mut().last() {
@@ -19,7 +19,7 @@ impl<M> TxBlocks<M> {
         Ok(())
     }
 
-    /// The one with this cookie, if it is away.
+    /// Returns the block with this cookie, if it is away.
     pub(super) fn open(&mut self, cookie: u64) -> Option<&mut TxBlock<M>> {
         let mut away = self.iter_mut().filter(|b| b.away);
         away.find(|b| b.advert.cookie == cookie)
@@ -30,7 +30,7 @@ impl<M> TxBlocks<M> {
         self.open(cookie).is_some()
     }
 
-    /// So many bytes more are in it.
+    /// Adds `bytes` to the block.
     pub(crate) fn grow(&mut self, cookie: u64, bytes: u32) {
         if let Some(block) = self.open(cookie) {
             let segment = &mut block.advert.segment;

@@ -27,7 +27,7 @@ fn nothing_goes_behind_what_is_collected() {
         size: 150,
     };
     assert_eq!(b.next(), Some((first, 10)));
-    // what is closed does not grow
+    // a closed block does not grow
     b.grow(1, 1);
     assert_eq!(b.detached_bytes(), 250);
 }

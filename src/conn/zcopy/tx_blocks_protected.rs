@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of memory that the program cannot write to. A thread that writes waits, and the bytes of
-//! the block are moved elsewhere as soon as nobody uses them.
+//! Blocks of write-protected memory. A thread that writes waits, and the bytes of the block are
+//! moved elsewhere as soon as nothing accesses them.
 
 use super::{AdvertState, TxBlock, TxBlocks};
 
 impl<M> TxBlock<M> {
-    /// Returns true if somebody waits to write to it, and its bytes that have not gone may move.
+    /// Returns true if a thread waits to write to it, and its unsent bytes can be moved.
     fn may_move(&self) -> bool {
         let unused = match self.advert.state {
             AdvertState::New => true,
@@ -26,8 +26,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Records that somebody waits, since `now`, to write to protected blocks that are here.
-    /// Returns true if there are any.
+    /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if
+    /// there are any.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
         for block in self.iter_mut().filter(|b| b.protected) {
@@ -37,13 +37,13 @@ impl<M> TxBlocks<M> {
         any
     }
 
-    /// Returns the longest time for which somebody has waited to write to a protected block.
+    /// Returns the longest time for which a thread has waited to write to a protected block.
     pub(crate) fn longest_wait(&self, now: usize) -> Option<usize> {
         let since = self.iter().filter_map(|b| b.wanted);
         since.map(|since| now.wrapping_sub(since)).max()
     }
 
-    /// Returns true if there is a block whose bytes are to be moved elsewhere, and can be.
+    /// Returns true if there is a block whose bytes can be moved for a waiting thread.
     pub(crate) fn any_to_move(&self) -> bool {
         self.iter().any(TxBlock::may_move)
     }
@@ -58,8 +58,8 @@ impl<M> TxBlocks<M> {
         Some((block.advert.cookie, block.advert.memory.clone()))
     }
 
-    /// Records where the bytes of that block are: copied, or where they were, for lack of memory.
-    /// Then the block goes on from there, and [`TxBlocks::retry`] has it moved again.
+    /// Records the memory of a moved block: a copy, or the same memory if the copy failed for lack
+    /// of memory. Sending continues from there. [`TxBlocks::retry`] repeats a failed copy.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl<M> TxBlocks<M> {
         Ok(())
     }
 
-    /// Has blocks moved for which there was no memory.
+    /// Retries to move blocks that there was no memory for.
     pub(crate) fn retry(&mut self) {
         self.iter_mut().for_each(|b| b.stuck = false);
     }

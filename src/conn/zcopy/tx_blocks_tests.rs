@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a call, and what a peer does with them.
+//! Blocks of a call, and actions of a peer on them.
 
 use super::super::advert::AdvertState;
 use super::*;
@@ -18,7 +18,7 @@ pub(super) fn unregistered(cookie: u64) -> Advert<u64> {
     Advert::unregistered(cookie, 1000, cookie)
 }
 
-/// Which block is to be advertised, and where it lies.
+/// Returns the key of the next block to advertise, and its position.
 pub(super) fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     match b.next()? {
         (Next::Advert(s), at) => Some((s.r_key, at)),
@@ -41,7 +41,7 @@ pub(super) fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     b
 }
 
-/// Ends the peer's access to what it is done with.
+/// Ends the peer's access to finished blocks.
 pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
     let mut cookies = Vec::new();
     for a in b.adverts_mut().filter(|a| a.state == AdvertState::Done) {
@@ -90,7 +90,7 @@ fn what_follows_one_that_came_back_does_not_count() {
     assert!(!b.is_open() && b.push(advert(9, 1), 0, 0, false).is_err());
     assert_eq!(take(&mut b), Some((1, 0, false)));
     assert_eq!(take(&mut b), Some((2, 0, false)));
-    // the rest of them begins anew
+    // sending the rest of them starts again
     assert!(b.is_open() && b.push(advert(9, 1), 0, 500, false).is_ok());
 }
 
@@ -269,7 +269,7 @@ fn death_at_every_step_of_a_detached_one() {
             }
         }
         b.lost();
-        // the transport has the memory of those that nobody waits for; the call takes its own out
+        // the transport owns the memory of detached blocks; the call takes out its own
         assert_eq!(retire(&mut b), None);
         assert!(!b.is_sending() && b.detached_bytes() == 0);
         assert!(matches!(take(&mut b), Some((7, 0, true))));
@@ -306,9 +306,9 @@ struct Model {
     held: Vec<(u64, u32, u32)>,
     /// Rest in flight: cookie, bytes.
     under_way: Vec<(u64, u32)>,
-    /// Blocks whose bytes are being moved elsewhere, with their memory.
+    /// Blocks whose bytes are being moved, with their memory.
     away: Vec<(u64, u64)>,
-    /// Blocks before this one are waited for.
+    /// A thread waits to write to the blocks before this one.
     wanted: u64,
     retired: u64,
 }
@@ -383,7 +383,7 @@ impl Model {
         }
     }
 
-    /// The program's memory is wanted: bytes that nobody uses are moved, which takes a while.
+    /// A thread wants to write: unused bytes are moved, which takes a while.
     fn moves(&mut self, more: bool) {
         if more && self.rng.below(2) == 0 {
             if self.rng.below(4) == 0 {

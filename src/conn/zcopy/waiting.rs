@@ -16,8 +16,8 @@ const DYING_TIME: Jiffies = milliseconds(1000);
 /// just reading.
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
-    /// Set when the time is over and the caller checks once more: the event may have come while it
-    /// slept.
+    /// Set when the time has passed and the caller checks once more: an event may have arrived
+    /// while it slept.
     late: bool,
 }
 
@@ -33,9 +33,9 @@ impl FatalSignal {
         self.since.is_some()
     }
 
-    /// Sleeps until an event after `seq`, or a fatal signal; after that for a little while in
-    /// spite of it. Returns true if the caller has to check again: false if the time is over and
-    /// nothing was found.
+    /// Sleeps until an event after `seq` or a fatal signal. After a fatal signal it sleeps a
+    /// little more in spite of it. Returns true if the caller has to check again, false after the
+    /// time-out.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -92,8 +92,8 @@ impl Waiting {
         }
     }
 
-    /// Sleeps until an event after `seq`, of what needs no program of the peer. Returns true if a
-    /// fatal signal has come.
+    /// Sleeps until an event after `seq` that needs no program of the peer. Returns true after a
+    /// fatal signal.
     pub(super) fn sleep_through(&mut self, sk: &SdpSock, lock: &mut Locked<'_>, seq: i32) -> bool {
         if !self.dying.sleep(sk, lock, seq, FOREVER as usize) {
             sk.give_up();

@@ -14,8 +14,8 @@
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
 //!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
 //!   protected; unmapped memory is no longer protected.
-//! * Protection never ends under a block in flight. Where it cannot be ended block by block any
-//!   more, all blocks are taken back, and it ends after them.
+//! * Protection never ends under a block in flight. If single blocks cannot be unprotected any
+//!   more, all blocks are taken back first.
 //! * Page tables do not protect from earlier pins: a read by direct I/O, a buffer registered with
 //!   io_uring or a device. A block with such pins is refused. This module's pins for sending write
 //!   nothing ([`Pages::are_ours`]).
@@ -160,7 +160,7 @@ impl ProtectedMm {
             let settled = self.state.lock().record.is_settled(id);
             match settled {
                 Some(settled) => return settled,
-                // the worker waits for nobody while it reads
+                // the worker does not block while it reads
                 None => fsleep(Delta::from_micros(50)),
             }
         }

@@ -26,7 +26,7 @@ fn pages(r: Range) -> impl Iterator<Item = usize> {
     r.start / PAGE..r.end / PAGE
 }
 
-/// A block of one range begins.
+/// Begins a block of one range.
 fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
     r.begin([range].into_iter(), owner)
 }
@@ -37,7 +37,7 @@ fn pages_in(r: &Tested, range: Range) -> usize {
     common.map(|c| (c.end - c.start) / PAGE).sum()
 }
 
-/// Makes writable what nobody needs, as the worker does.
+/// Unprotects ranges without a block, as the worker does.
 fn clear(r: &mut Tested) -> Vec<Range> {
     let mut all = Vec::new();
     while let Some(loose) = r.next_loose() {
@@ -274,7 +274,7 @@ fn no_more_than_there_is_room_for() {
     assert!(r.take_stray(range(9_000, 1)));
 }
 
-/// A page by page model: which blocks cover what, and what is protected.
+/// Model by pages: the blocks that cover a page, and its protection.
 #[derive(Default)]
 struct Model {
     over: HashMap<usize, HashSet<u32>>,
@@ -313,7 +313,7 @@ fn as_the_model_has_it() {
                     m.over.values_mut().for_each(|o| _ = o.remove(&owner));
                 }
                 3 => {
-                    // to pages that are nobody's yet
+                    // to pages without a mapping
                     let from = range(random(40), 1 + random(4));
                     let to = 1000 + step as usize * 10;
                     r.moved(from, to * PAGE);

@@ -50,7 +50,7 @@ pub(super) fn forget(room: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>>
     all.remove(at).ok()
 }
 
-/// The service while the module is loaded. Dropped when no block is in flight any more.
+/// The service while the module is loaded. Dropped once no block is in flight.
 pub(crate) struct Service {
     _workers: Workers,
 }

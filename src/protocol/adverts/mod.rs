@@ -22,9 +22,9 @@
 //! bytes, several reports, refusals at any time.
 //!
 //! GEN2 ignores a SendSm that does not reply to a cancel. (It cannot connect: its major version is
-//! 1.) This end sends one unrequested only if the owner refuses, or cannot read at all; everything
-//! else ends in reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner
-//! detects large blocks by itself.
+//! 1.) This end sends one without a cancel only if the owner refuses or cannot read; otherwise it
+//! sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner detects
+//! large blocks.
 
 mod own_sinks;
 mod own_sources;
@@ -65,7 +65,7 @@ pub struct Remote {
     pub address: u64,
     /// The peer's key.
     pub r_key: u32,
-    /// Bytes from there to the end of what was advertised.
+    /// Bytes from there to the end of the advert.
     pub size: u32,
 }
 

@@ -293,9 +293,9 @@ impl PeerSources {
         self.refusal = Refusal::Sent(mseq);
     }
 
-    /// Handles a change of the peer from Pipelined to Combined: its adverts are void without a
-    /// reply, and it advertises again what it still wants read. The peer must know by then how
-    /// much this end has read.
+    /// Handles a change of the peer from Pipelined to Combined. Its adverts are void without a
+    /// reply, and it advertises the unread bytes again. The peer must have received all reports by
+    /// then.
     pub(crate) fn void(&mut self) -> Result<(), Violation> {
         let unknown = self.reading() || self.report_due() > 0 || self.reported.is_some();
         if self.outstanding() && unknown {

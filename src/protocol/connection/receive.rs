@@ -36,7 +36,7 @@ pub enum Event {
         /// Set if the block is read to its end: it is the owner's again.
         finished: bool,
     },
-    /// All our source adverts are the owner's again: the peer reads nothing of them any more.
+    /// All our source adverts return to the owner: the peer reads no more of them.
     SourcesReturned {
         /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. The
         /// rest is still to be sent.

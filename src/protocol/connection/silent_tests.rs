@@ -166,7 +166,7 @@ fn a_reader_who_waits_reads_before_the_sender_is_helped() {
     let half = 1 << 19;
     pair.end.read_started(half);
     assert_eq!(spend(&mut pair), []);
-    // it has what it wanted: the rest comes as Data
+    // the peer's request is fulfilled: the rest arrives as Data
     pair.end.read_done(half);
     assert_eq!(spend(&mut pair), [Mid::RdmaRdCompl, Mid::SendSm]);
 }
@@ -174,7 +174,7 @@ fn a_reader_who_waits_reads_before_the_sender_is_helped() {
 #[test]
 fn in_close_wait_the_last_credit_lets_the_peer_send() {
     let mut pair = silent(4);
-    // a reader has stopped, and the sender's end has taken what is not kept
+    // the reader has stopped, and the sender has used all credits but the reserve
     pair.offer.posted = 3;
     pair.end.shutdown_send();
     assert_eq!(pair.sends_all(), [Mid::DisConn]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sink adverts, of both ends, and changes of mode, with a peer that is played by hand.
+//! Tests of sink adverts of both ends, and of changes of mode, with messages of a test peer.
 
 use super::super::adverts::{Block, Remote, MAX_ADVERTS};
 use super::super::message::{Body, Mid, Mode, SinkAvail};
@@ -22,7 +22,7 @@ fn zero_copy(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// A sink: the peer sends Pipelined, and so many blocks are advertised.
+/// Returns a sink: the peer sends Pipelined, and `blocks` blocks are advertised.
 fn sink(blocks: u32) -> Pair {
     let mut pair = zero_copy(|_| {});
     pair.gets(mode(Mode::Pipelined), 0).unwrap();
@@ -106,7 +106,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
     assert!(may(&pair));
     pair.gets(Body::DisConn, 0).unwrap();
     assert!(!may(&pair));
-    // Up to what the peer can hold, with source adverts.
+    // As many adverts as the peer can hold, source adverts included.
     let mut pair = zero_copy(|p| p.remote_max_adverts = 2);
     pair.gets(mode(Mode::Pipelined), 0).unwrap();
     pair.end.set_pipelined(true);
@@ -179,14 +179,14 @@ fn a_block_is_written_and_reported() {
     assert_eq!((next.address, next.size), (1100, 4900));
     assert!(pair.is_idle());
     pair.end.written(50, true);
-    // The next one may be written before the report has gone.
+    // The next block may be written before the report is sent.
     assert_eq!(pair.end.sink_advert().unwrap().size, 6000);
     pair.end.written(6000, true);
     assert_eq!(pair.end.sink_advert(), None);
     assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 150 });
     assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 6000 });
     assert!(pair.is_idle());
-    // Without a byte there is nothing to report.
+    // Without written bytes there is no report.
     pair.event(sink_avail(5000, 0));
     pair.end.written(0, true);
     assert!(pair.is_idle());
@@ -209,7 +209,7 @@ fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
     pair.ack = pair.end.mseq_sent() - 1;
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!((pair.end.sink_advert(), pair.end.sink_bytes()), (None, 0));
-    // It takes them back, and what it advertises then is written to.
+    // The peer takes its adverts back; later adverts are written to.
     pair.event(Body::SinkAvailCancel);
     assert_eq!(pair.sends_all(), [Mid::SinkCancelAck]);
     pair.ack = pair.end.mseq_sent();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Source adverts, of both ends, with a peer that is played by hand.
+//! Tests of source adverts of both ends, with messages of a test peer.
 
 use super::super::adverts::{Block, Remote, MAX_ADVERTS};
 use super::super::message::{Body, Mid, Mode};
@@ -142,7 +142,7 @@ fn a_cancel_ends_with_what_was_read() {
     let returned = Event::SourcesReturned { done: 100 };
     assert_eq!(pair.event(Body::SendSm), returned);
     assert!(pair.end.can_advertise(BLOCK.size));
-    // Whatever is still said about the old one is ignored, also when there is a new one.
+    // Later reports about the old advert are ignored, even if there is a new one.
     assert_eq!(read(&mut pair, 5, 3), Ok(Event::None));
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends().0.mseq, 4);

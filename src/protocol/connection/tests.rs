@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection and a peer that is played by hand.
+//! A connection, and a test peer that sends single messages.
 
 use super::super::message::{Body, Flags, Malformed, Message, Mid, Mode, SinkAvail, SrcAvail};
 use super::super::Violation;
@@ -8,7 +8,7 @@ use super::*;
 
 pub(super) const SIZE: u32 = 2064;
 
-/// A connection, and what is needed to write its peer's messages.
+/// A connection, and the state of its test peer.
 pub(super) struct Pair {
     pub(super) end: Connection,
     pub(super) mseq: u32,
@@ -109,7 +109,7 @@ impl Pair {
         self.held() == Transmit::Idle
     }
 
-    /// Messages until there is nothing to send.
+    /// Sends messages until nothing is left, and returns their types.
     pub(super) fn sends_all(&mut self) -> std::vec::Vec<Mid> {
         let mut all = std::vec::Vec::new();
         while let Transmit::Send(out) = self.end.transmit(&self.offer) {
@@ -302,7 +302,7 @@ fn the_urgent_byte_ends_its_message() {
     );
     pair.offer.urgent = None;
     assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
-    // Far away it is announced by what goes before.
+    // An urgent byte far behind is announced by the bytes before it.
     pair.offer.queued = 5000;
     pair.offer.urgent = Some(5000);
     pair.offer.cork = true;

@@ -176,7 +176,7 @@ impl Connection {
                 self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
-            // with credits it would have gone above
+            // if there were credits, it would have been sent above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
                 Transmit::Held(Stall::Credits)
             }

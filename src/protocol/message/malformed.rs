@@ -15,7 +15,7 @@ named_enum! {
         Length = "length",
         /// The MID is reserved, experimental, or of another message than this one must be.
         UnknownMid = "unknown_mid",
-        /// Hello or HelloAck came over the queue pair, where only the other messages may.
+        /// Hello or HelloAck arrived on the queue pair, where only the other messages are valid.
         HelloInStream = "hello_in_stream",
         /// A message that has no payload came with one.
         UnexpectedPayload = "unexpected_payload",

@@ -42,7 +42,7 @@ mids! {
     DisConn = 0x02,
     /// Ends the connection abortively.
     AbortConn = 0x03,
-    /// Data sink: the rest of what was advertised is to come as Data.
+    /// Data sink: requests the rest of the adverts as Data.
     SendSm = 0x04,
     /// Data source: bytes were written into the oldest advertised sink buffer.
     RdmaWrCompl = 0x05,
@@ -60,7 +60,7 @@ mids! {
     ChRcvBuf = 0x0b,
     /// Replies to ChRcvBuf with the size now in force.
     ChRcvBufAck = 0x0c,
-    /// Suspends the connection, to be built anew on another service ID.
+    /// Suspends the connection, to be rebuilt at another service ID.
     SuspComm = 0x0d,
     /// Confirms the suspension.
     SuspCommAck = 0x0e,

@@ -65,7 +65,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 if begun == ConnectStart::Trying {
                     waited = true;
                     if timeout == 0 {
-                        // as on TCP, however soon the answer is there
+                        // as on TCP, even if the reply is there already
                         return Err(EINPROGRESS.into());
                     }
                 }
@@ -179,7 +179,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     Ok(ConnectStart::Trying)
 }
 
-/// Gives back the port of the attempt: TCP chooses one by itself, once there is a route.
+/// Gives back the port of the attempt: TCP chooses one when it has a route.
 fn release_port(sk: &SdpSock, tcp: &Tcp<'_>) {
     {
         let _lock = sk.lock();
@@ -193,7 +193,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
     let _lock = sk.lock();
     sdp::start(sk, to)?;
     if super::phase(sk) == Phase::Open {
-        // cancelled before it began, so that nobody else ends it
+        // cancelled before it started, so no event ends it
         close::disconnect(sk);
     } else {
         call.set_progress(Progress::Connecting);
@@ -201,7 +201,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
     Ok(())
 }
 
-/// connect(2) to `AF_UNSPEC`: the socket is not connected any more.
+/// Handles connect(2) to `AF_UNSPEC`, which disconnects.
 fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
     let sk = call.sk;
     let side = super::given_up(sk)?;
@@ -215,8 +215,8 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     Ok(())
 }
 
-/// Nothing is connected or tried any more: a port that the program has not bound is given back, as
-/// SDP's is.
+/// Gives back a port that the program has not bound, as SDP does: nothing is connected or being
+/// tried.
 pub(super) fn leave_port(sk: &SdpSock) {
     if super::phase(sk) != Phase::Open {
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! setsockopt(2) and getsockopt(2): what is set before it is decided is set for both.
+//! setsockopt(2) and getsockopt(2). Options set before the decision are set on both sockets.
 
 use super::route;
 use super::to_tcp::hand_to_tcp;
@@ -13,8 +13,8 @@ use crate::sys::net::family::{FallbackState, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
-/// setsockopt(2). TCP says whether it is right. If SDP cannot do what the program wants, the socket
-/// is TCP's.
+/// setsockopt(2). TCP checks the value. If SDP cannot do what the program requests, the socket
+/// becomes TCP's.
 pub(super) fn set(
     call: &Descriptor<'_, Socket>,
     level: i32,
@@ -32,7 +32,7 @@ pub(super) fn set(
             return call.tcp().map_or_else(sdp, |t| tcp(&t));
         }
         if is_route(level, name) {
-            // which decides by itself
+            // SDP checks it alone
             return sdp();
         }
         let decision = sk.decide();
@@ -54,7 +54,7 @@ pub(super) fn set(
             let listened = sk.state() == State::Listen;
             hand_to_tcp(sk, &t, FallbackReason::Option, None);
             if listened {
-                // calls of accept(2) that are under way go on with TCP
+                // calls of accept(2) in progress continue with TCP
                 let _lock = sk.lock();
                 listen::stop(sk);
             }
@@ -87,7 +87,7 @@ pub(super) fn get(
     }
 }
 
-/// The program wants what only TCP has.
+/// Makes the socket TCP's: the program uses a feature that SDP lacks.
 pub(super) fn prefer_tcp(sk: &SdpSock) {
     let decision = sk.decide();
     if let Some(tcp) = decision.tcp() {

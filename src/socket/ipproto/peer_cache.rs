@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Cache of destinations: where SDP got no reply, so that it need not be tried again, and which
-//! hosts have replied, even by a refusal, so that silence there is no sign of TCP alone.
+//! Cache of destinations. It has destinations without an SDP reply, which are not tried again for
+//! a while. It also has hosts that have replied by SDP, even by a refusal; a silent host of these
+//! is not taken for one without SDP.
 //!
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
@@ -112,14 +113,14 @@ impl PeerCache {
         self.get(ip, 0) == Some(true)
     }
 
-    /// Remembers what came of it there, if that is of the kind that stays.
+    /// Records the result of an attempt, if it is of a lasting kind.
     pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
             FallbackReason::Refused => {
                 self.set(ip, 0, true);
                 self.set(ip, port, false);
             }
-            // a host that has answered lately is there: its listener's backlog is full
+            // the host has replied lately, so its listener's backlog is full
             FallbackReason::NoAnswer if self.answers(ip) => self.set(ip, port, false),
             FallbackReason::Unreachable | FallbackReason::NoAnswer => self.set(ip, 0, false),
             FallbackReason::Connected => self.set(ip, 0, true),
@@ -139,7 +140,7 @@ impl PeerCache {
         }
     }
 
-    /// Forgets what is known of there.
+    /// Removes the entry of a destination.
     pub(super) fn forget(&mut self, ip: &IpAddr, port: u16) {
         for port in [port, 0] {
             if self.get(ip, port).is_some() {

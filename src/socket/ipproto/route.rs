@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `SDP_ROUTE`: the program says what a socket is to be.
+//! `SDP_ROUTE`: the program selects SDP, TCP or both.
 
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::SdpSock;

@@ -10,8 +10,8 @@ use crate::sys::debug::debug;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};
 
-/// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds
-/// the right to decide.
+/// Switches the descriptor to the TCP socket, which connects first if requested. The caller holds
+/// the `decision` mutex.
 pub(super) fn hand_to_tcp(
     sk: &SdpSock,
     tcp: &Tcp<'_>,

@@ -28,16 +28,16 @@ use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
 use ports::Ports;
 
-/// Memory of the machine divided by the maximum number of sockets of a namespace, and of a user in
-/// it, in bytes: the memory of a queue pair is charged to nobody. An idle connection's end has 93
-/// KiB with rxe (docs/performance.md), so one user gets half of the memory, and a namespace all of
+/// Limit of sockets for a namespace and for a user in it: memory of the machine divided by this
+/// many bytes. Reason: queue pairs are not charged to a user. An idle end of a connection has 93
+/// KiB with rxe (docs/performance.md), so a user gets half of the memory, and a namespace all of
 /// it.
 const PER_NET: usize = 96 << 10;
 const PER_USER: usize = 192 << 10;
 
-/// Looks for memory that lies idle are at least so far apart.
+/// Minimum time between two searches for idle memory.
 const SHED_PAUSE: Jiffies = milliseconds(100);
-/// When the last one was.
+/// Time of the last one.
 static SHED: Atomic<usize> = Atomic::new(0);
 
 late_mutex! {
@@ -45,9 +45,9 @@ late_mutex! {
     mod all, ALL: KVec<Arc<Netns>> = KVec::new()
 }
 
-/// Frees what connections keep for their next transfers, since memory is short. Does nothing if the
-/// last call was a moment ago: it visits each socket. Context: process, may sleep. Locks with a
-/// lower number than `sockets` in docs/locking.md may be held.
+/// Frees memory that connections keep for their next transfers, when memory is short. Does nothing
+/// right after another call, since it visits each socket. Context: process, may sleep. Locks with
+/// a lower number than `sockets` in docs/locking.md may be held.
 pub(crate) fn shed() {
     let (last, now) = (SHED.load(Relaxed), jiffies());
     if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
@@ -81,7 +81,7 @@ pub(crate) struct Netns {
     /// destruction. An entry holds a reference.
     #[pin]
     sockets: Mutex<Sockets>,
-    /// Counters of sockets that are gone.
+    /// Counters of destroyed sockets.
     #[pin]
     totals: Mutex<Stats>,
     /// Held by [`Netns::stats`] alone.
@@ -175,7 +175,7 @@ impl Netns {
         })
     }
 
-    /// Ends what is left of its sockets.
+    /// Ends the remaining sockets.
     pub(in crate::socket) fn end(&self) {
         self.for_each(close::namespace_ends);
     }

@@ -5,9 +5,9 @@
 //! SDP has its own port space, in which families 27 and 28 share one table. The rules are those of
 //! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
 //!
-//! A port that connect(2) has chosen is shared by connections to different destinations. TCP's port
-//! of that number is then held by the TCP sockets of those that have one, and is free for others of
-//! TCP when the last of them lets go of it.
+//! A port that connect(2) has chosen is shared by connections to different destinations. The TCP
+//! sockets of these connections hold TCP's port of that number. The port is free for TCP again
+//! when the last of them releases it.
 
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
@@ -202,7 +202,7 @@ impl Ports {
         })
     }
 
-    /// Enters a socket, in place of what it held before.
+    /// Enters a socket, replacing its former claim.
     ///
     /// Errors: `ENOMEM`; it holds that still.
     fn enter(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
@@ -229,8 +229,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the group of a claim. A group without sockets may stay if the caller fails: it
-    /// excludes nobody.
+    /// Returns the group of a claim. An empty group may remain if the caller fails; it excludes no
+    /// other socket.
     fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table
@@ -252,7 +252,7 @@ impl Ports {
 
     /// Notes that the socket listens now, or no longer.
     ///
-    /// Errors: `EADDRINUSE` if somebody else listens there; `ENOMEM`.
+    /// Errors: `EADDRINUSE`: another listener. `ENOMEM`.
     pub(in crate::socket) fn listening(&mut self, sk: &SdpSock) -> Result {
         let id = sk.id();
         if sk.state() != State::Listen {
@@ -272,7 +272,7 @@ impl Ports {
         }
     }
 
-    /// Takes back what a socket holds.
+    /// Releases all claims of a socket.
     pub(in crate::socket) fn release(&mut self, id: usize) {
         self.ends_listening(id);
         self.let_go_of_tcp(id);
@@ -303,7 +303,7 @@ impl Ports {
         }
     }
 
-    /// Notes that the TCP socket of a socket has TCP's port no more, or will be somebody else's.
+    /// Records that TCP's port is not held by the TCP socket of this one any more.
     pub(in crate::socket) fn let_go_of_tcp(&mut self, id: usize) {
         if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.holds_tcp) {
             holder.holds_tcp = false;

@@ -6,9 +6,9 @@
 //! Each callback turns raw pointers into safe types, calls a function of
 //! [`Ops`](super::family::Ops) and turns the result into an errno.
 //!
-//! A descriptor of `IPPROTO_SDP` has a TCP socket beneath it ([`Tcp`]), and
-//! [`DualOps`](super::family::DualOps) decides which of the two a call is for. Once TCP is chosen,
-//! the open file becomes one of the TCP socket: only calls that were under way still come here.
+//! A descriptor of `IPPROTO_SDP` has a TCP socket ([`Tcp`]), and
+//! [`DualOps`](super::family::DualOps) selects one of the two for a call. Once TCP is chosen, the
+//! open file belongs to the TCP socket: only calls in progress still arrive here.
 
 #![expect(
     clippy::missing_safety_doc,
@@ -127,7 +127,7 @@ unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
         if call.tcp().is_some() {
             (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
         }
-        // a worker may be about to choose TCP: from here on there is none
+        // a worker may be about to choose TCP: from here on there is no TCP socket
         let tcp = c::sdp_h_tcp_take((*socket).sk);
         let e = if v6 {
             c::inet6_release(socket)
@@ -370,8 +370,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
         return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
     }
-    // The core takes these for any socket, and for ours nobody would heed them.
-    // SAFETY: As above.
+    // The core accepts these for any socket, but SDP would ignore them. SAFETY: As above.
     if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
         return -ENOPROTOOPT.0;
     }

@@ -45,7 +45,7 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) shutdown: fn(&Sock<T>, u8),
     /// Makes the socket unconnected and closed, at once. The socket lock is held.
     pub(crate) disconnect: fn(&Sock<T>),
-    /// close(2) of the last descriptor, which may wait for so many jiffies.
+    /// close(2) of the last descriptor. May wait for this many jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
     pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
@@ -54,7 +54,8 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) set_rcvlowat: fn(&Sock<T>, i32) -> Result,
     /// Does the jobs given to [`Sock::schedule`](super::sock::SockCore::schedule); in a worker.
     pub(crate) work: fn(&Sock<T>, u32),
-    /// The time of [`Sock::set_timer`](super::sock::SockCore::set_timer) has come; in a worker.
+    /// Runs when the time of [`Sock::set_timer`](super::sock::SockCore::set_timer) has passed.
+    /// Context: worker.
     pub(crate) timer: fn(&Sock<T>),
     pub(crate) dual: DualOps<T>,
 }
@@ -79,14 +80,14 @@ pub(crate) type TcpOption<'a> = &'a dyn Fn(&Tcp<'_>) -> Result;
 #[allow(clippy::type_complexity, reason = "signatures of socket calls")]
 pub(crate) struct DualOps<T: InNet> {
     pub(crate) begun: fn(&Sock<T>) -> Result,
-    /// socket(2) has failed after that.
+    /// socket(2) has failed afterwards.
     pub(crate) undone: fn(&Sock<T>),
     /// The kind of the descriptor now.
     pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
-    /// The same, after waiting for so many jiffies at most while it is not known. `EAGAIN`: it
-    /// still is not. `ERESTARTSYS`, `EINTR`: a signal.
+    /// As `chosen`, but waits up to this many jiffies for the decision. `EAGAIN`: undecided.
+    /// `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
-    /// The same, after giving up an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
+    /// As `chosen`, but cancels an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
     pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,
     /// No connection is left, and none is tried.
     pub(crate) leave_port: fn(&Sock<T>),

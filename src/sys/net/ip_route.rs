@@ -46,7 +46,7 @@ fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> R
 }
 
 impl Net {
-    /// True if a listener bound to `bound`, 0 for none, takes what comes by `ifindex`.
+    /// True if a listener bound to `bound` (0: none) gets requests that arrive at `ifindex`.
     pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
         // SAFETY: The namespace is alive.
         unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
@@ -63,8 +63,7 @@ impl Net {
 }
 
 impl SockCore {
-    /// The way that the socket's packets take to an address, by the rules and routes of now, from
-    /// `source` if there is one.
+    /// Returns the current route of the socket's packets to an address, from `source` if given.
     pub(crate) fn route(&self, source: Option<&Address>, to: &Address) -> Result<IpRoute> {
         route(self.net(), self.raw(), source, to)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Safe types for what the kernel's network stack gives to a socket family.
+//! Safe types for the objects of the kernel's network stack.
 //!
 //! One file for each C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct
 //! socket`, [`message`] a `struct msghdr`, [`notice`] a `struct ubuf_info`. [`family::Family`] has

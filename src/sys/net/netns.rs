@@ -166,7 +166,7 @@ impl<P: PerNet> Drop for Registration<P> {
 ///
 /// # Panics
 ///
-/// If that is of another type: there is one registration, of one type.
+/// If the registration is of another type: there is only one.
 pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
     // SAFETY: Registration is complete, so `init` has run for each namespace that is visible.
     // `exit` runs when no reference to the namespace exists, but this caller has one. Or it runs
@@ -307,7 +307,7 @@ unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, line: *mut u8, len: 
 /// The heading, `SEQ_START_TOKEN`. A row is the address of its object, with a reference.
 const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 
-/// Returns the row at the cursor, or the next one if its object is gone.
+/// Returns the row at the cursor, or the next one if its object was destroyed.
 ///
 /// # Safety
 ///

@@ -141,8 +141,8 @@ impl OldValue<'_> {
 ///
 /// # Safety
 ///
-/// The type is made of integers only, and zeroed memory is one: no byte of it, padding included,
-/// is anything but what was put there.
+/// The type consists of integers, and zeroed memory is valid. Every byte, padding included, is
+/// zero or was written by this module.
 pub(crate) unsafe trait Interface: pin_init::Zeroable {}
 
 // SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for what lies between them.

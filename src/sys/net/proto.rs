@@ -2,7 +2,7 @@
 
 //! Callbacks of the network core in `struct proto`: for a sock, by the generic code of IP sockets.
 //!
-//! [`calls`](super::calls) has those of descriptors, and what all of them rely on.
+//! [`calls`](super::calls) has the functions for descriptors, and the requirements common to all.
 
 #![expect(
     clippy::missing_safety_doc,

@@ -128,7 +128,7 @@ pub(crate) struct ReplyParameters<'a> {
     pub(crate) rnr_retry: u8,
 }
 
-/// Returns a random first PSN, so that nobody can forge packets of the peer.
+/// Returns a random first PSN, so that packets of the peer are hard to forge.
 pub(crate) fn random_psn() -> u32 {
     // SAFETY: No requirements.
     unsafe { c::get_random_u32() & 0xff_ffff }
@@ -192,7 +192,7 @@ impl CmId {
         to_result(unsafe { c::ib_send_cm_drep(self.raw(), core::ptr::null(), 0) })
     }
 
-    /// Notifies the connection manager of a received message, which stands for an RTU.
+    /// Notifies the connection manager of a received message, which replaces an RTU.
     pub(crate) fn message_came(&self) -> Result {
         let event = c::ib_event_type_IB_EVENT_COMM_EST;
         // SAFETY: By the invariants the id is alive.

@@ -237,7 +237,7 @@ impl fmt::Display for DeviceRef {
 
 /// Receiver of device events. Context: process.
 pub(crate) trait Client: 'static {
-    /// A device is there. If this fails, all uses are to come to an end, as in [`Client::removed`].
+    /// A device was added. If this fails, all uses have to end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
     /// A device goes away. All uses are to come to an end; that is waited for.

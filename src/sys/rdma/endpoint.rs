@@ -30,7 +30,7 @@ use kernel::sync::{Arc, UniqueArc};
 pub(crate) enum QpEvent {
     /// The first message arrived before the connection manager learned that the peer is ready.
     Established,
-    /// The QP has gone to ERR by itself.
+    /// The QP has changed to ERR after a failure.
     Fatal,
 }
 
@@ -235,7 +235,7 @@ impl<B: Lendable> Endpoint<B> {
             return Err(self);
         }
         drop(self.qp);
-        // nothing calls that any more
+        // it is not called any more
         drop(self.events);
         let pd = self.send.pd();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());

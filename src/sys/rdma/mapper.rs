@@ -104,7 +104,7 @@ impl State {
             return Err(area);
         }
         let at = self.areas.len();
-        // there is room
+        // there is space
         let _ = self.areas.push_within_capacity(Some(area));
         Ok(at)
     }
@@ -285,13 +285,13 @@ impl Mapping {
             && self.direction == direction
     }
 
-    /// The device, if something is to be synchronised and `owner` shows that the mapping is there.
+    /// Returns the device if there are bytes to sync and `owner` proves that the mapping exists.
     fn device<'a>(&self, owner: &'a MapperOwner) -> Option<&'a DeviceRef> {
         let synchronises = !owner.device.is_virtual() && Arc::ptr_eq(&self.mapper, &owner.mapper);
         synchronises.then_some(&owner.device)
     }
 
-    /// Lets the CPU see what the device has written to the first `len` bytes.
+    /// Syncs the first `len` bytes, which the device has written, for the CPU.
     pub(super) fn sync_for_cpu(&self, owner: &MapperOwner, len: usize) {
         if let Some(device) = self.device(owner) {
             // SAFETY: By the invariants this is mapped, as the owner is there, and the length is

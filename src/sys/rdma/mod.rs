@@ -10,8 +10,8 @@
 //!   are [`mapper::Mapping`] for a block of messages ([`buffer::Buffer`]) and
 //!   [`user_memory::UserMemory`] for program memory, which the peer may access by a region
 //!   ([`mr`]);
-//! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
-//! * [`context::Context`]: what C hands to callbacks;
+//! * [`pd::Pd`]: the domain of a QP and the regions for its peer;
+//! * [`context::Context`]: argument of C callbacks;
 //! * [`cq`]: a CQ, and whether it is armed;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];

@@ -123,7 +123,7 @@ impl OwnedQp {
     ///
     /// # Errors
     ///
-    /// Those of the driver. The QP is unchanged then, and the device may go on using posted
+    /// Errors of the driver. The QP is unchanged then, and the device may still use posted
     /// requests.
     pub(super) fn destroy(&mut self) -> Result {
         if !self.exists {

@@ -144,7 +144,8 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// The buffer, if it is not mapped so, if there is no space, or if the queue is broken.
+    /// The buffer, if it is not mapped for receiving, if there is no space, or if the queue is
+    /// broken.
     pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.queued == self.slots.len() && self.flush().is_err() {
             return Err(b);

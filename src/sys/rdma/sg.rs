@@ -20,7 +20,7 @@ use kernel::sync::Arc;
 /// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`,
 /// to `mapped` addresses. `registered` is set whenever the region may be valid or become so.
 pub(super) struct SgMapping {
-    /// For as many pages as there is room for in `list`.
+    /// For as many pages as fit in `list`.
     region: Option<Region>,
     /// Work request that registers the region for the mapped pages.
     ready: Option<(c::ib_reg_wr, Key)>,

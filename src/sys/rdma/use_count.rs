@@ -2,9 +2,8 @@
 
 //! Counts of uses of an object that is destroyed after the last one.
 //!
-//! A holder of a use may make another one, and anybody may while there is one ([`UseCount`]). The
-//! count stays at zero until [`UseCount::begin`]. All actions of the users have happened before
-//! zero is seen.
+//! While there is a use, its holder or any other caller may add one ([`UseCount`]). The count
+//! stays at zero until [`UseCount::begin`]. All actions of the users happen before zero is seen.
 //!
 //! `tests/host/loom` compiles this file and tries all orders.
 

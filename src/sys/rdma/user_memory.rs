@@ -51,7 +51,7 @@ impl UserMemory {
         })
     }
 
-    /// Takes what is for a device, and leaves nothing.
+    /// Takes the pages and mappings for a device, and leaves it empty.
     pub(crate) fn take_for_device(&mut self) -> Option<Self> {
         self.mapper.as_ref()?;
         let nothing = UserMemory {

@@ -24,8 +24,8 @@ macro_rules! either {
     };
 }
 
-/// One end of a connection as long as it is being made, is there, or is being ended. May be dropped
-/// in any context; what is left to do then is done elsewhere.
+/// One end of a connection, from its creation to its end. May be dropped in any context; a
+/// workqueue does the rest.
 pub(crate) enum CmLink<O: Upcalls> {
     /// By an RDMA device.
     Rdma(Arc<rdma::CmLink<O>>),
@@ -53,7 +53,7 @@ impl<O: Upcalls> CmLink<O> {
         (Endpoint::here(endpoint), Self::Local(link))
     }
 
-    /// A message has come before [`Upcalls::established`]. May be called in any context.
+    /// Records a message that arrived before [`Upcalls::established`]. Context: any.
     pub(crate) fn heard(&self) {
         match self {
             Self::Rdma(l) => l.heard(),
@@ -62,7 +62,7 @@ impl<O: Upcalls> CmLink<O> {
         }
     }
 
-    /// Ends the connection at once, soon. May be called in any context.
+    /// Schedules the end of the connection. Context: any.
     pub(crate) fn fail(&self) {
         either!(self, l => l.fail())
     }
@@ -73,7 +73,8 @@ impl<O: Upcalls> CmLink<O> {
         either!(self, l => l.disconnect())
     }
 
-    /// Drops it where one may sleep, without locks: what need not be left to a worker is done here.
+    /// Drops the link without leaving work to a worker, where possible. Context: process, may
+    /// sleep, no locks.
     pub(crate) fn destroy(self) {
         match self {
             Self::Rdma(l) => drop(l),
@@ -104,10 +105,10 @@ impl<O: Upcalls> CmLink<O> {
     }
 }
 
-/// One attempt to find the way to an address. May be dropped in any context.
+/// Resolution of an address to a route. May be dropped in any context.
 pub(crate) enum Resolver<O: Upcalls> {
     Rdma(Arc<rdma::Resolver<O>>),
-    /// It is known: the address is here.
+    /// A local address.
     Local(Arc<local::Resolver<O>>),
 }
 
@@ -255,7 +256,8 @@ impl<O: Upcalls> Request<'_, O> {
         }
     }
 
-    /// Would what we send from `local` to `remote` leave by the interface that this came in by?
+    /// Returns true if packets from `local` to `remote` would leave by the interface of the
+    /// request.
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         match self {
             Self::Rdma(r) => r.plausible(local, remote),

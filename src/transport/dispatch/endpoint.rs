@@ -150,7 +150,7 @@ impl Endpoint {
     }
 
     /// Returns true if there is a copy job: a transfer queued by this end or by the peer that the
-    /// caller has to copy itself. Always false without lent memory.
+    /// caller has to copy itself. Always false without blocks.
     pub(crate) fn has_copy_job(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
@@ -273,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the maker of memory for [`Transport::lend`]; `None` if the transport cannot lend.
+    /// Returns the allocator of blocks for [`Transport::lend`]; `None` if the transport has none.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
         let pinning = match &self.carrier {
             Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),

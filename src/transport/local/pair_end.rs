@@ -114,7 +114,7 @@ impl PairEnd {
         }
     }
 
-    /// Slots of the send queue in use: all of them if there is no memory for more that waits.
+    /// Returns the used slots of the send queue: all if there is no memory to queue more.
     fn used(&self) -> u16 {
         match self.waiting.is_full() {
             true => self.send_slots,

@@ -188,13 +188,13 @@ impl<O: Upcalls> HasPhase<O> for Inner<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// Returns the QP, which is set before anybody gets at `self`.
+    /// Returns the QP, which is set before `self` is published.
     pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
         self.qp.as_ref().ok_or(EINVAL)
     }
 
-    /// Changes to [`Phase::Closed`] and returns the phase before. Nothing follows, so this is the
-    /// end if the handle is gone.
+    /// Changes to [`Phase::Closed`] and returns the phase before. Without a handle this also ends
+    /// the link.
     pub(super) fn close(self: &Arc<Self>) -> Phase {
         let mut state = self.state.lock();
         let was = state.phase;

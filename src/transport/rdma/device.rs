@@ -59,7 +59,7 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
 }
 
 /// Notifies all clients of a device of its removal. No client can be added any more, so one round
-/// reaches all. Calls them without the lock; each leaves when it is ready.
+/// reaches all. Calls them without the lock.
 fn notify(device: &DeviceRef) {
     let mut from = 0;
     loop {

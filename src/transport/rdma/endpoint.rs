@@ -2,8 +2,8 @@
 
 //! Messages of a connection.
 //!
-//! An [`Endpoint`] is one end of a connection for sending and receiving: a QP, and the memory
-//! posted or lent to it. Both live equally long.
+//! An [`Endpoint`] is one end of a connection for sending and receiving: a QP with its posted
+//! buffers and blocks. All are destroyed together.
 
 use super::registry;
 use crate::memory::pinned::Pinned;
@@ -79,7 +79,7 @@ impl WorkItem for DestroyWork {
             return work::defer_by(this, GRACE);
         }
         let lender = endpoint.lender();
-        // Destroys the QP and releases lent memory. Sleeps.
+        // Destroys the QP and releases all blocks. Sleeps.
         match endpoint.into_queues() {
             Ok(Some(queues)) => registry::keep_queues(&this.device, queues),
             Ok(None) => (),

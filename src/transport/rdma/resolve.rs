@@ -24,7 +24,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Time of the first attempt to find a neighbour (ms); each further one has four times as much.
 /// `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same host
-/// does, and finds it only when the time is over.
+/// does. It then finds it only after the time-out.
 const FIRST_TRY: u32 = 10;
 
 /// Query of a search.

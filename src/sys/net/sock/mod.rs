@@ -29,7 +29,7 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 /// Flags of `enum sock_flags` that the socket layer looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Flag {
-    /// No program has it any more.
+    /// No program has the socket any more.
     Dead,
     /// `SO_KEEPALIVE`.
     KeepOpen,
@@ -217,7 +217,7 @@ impl Locked<'_> {
         unsafe { (*self.sk.raw()).__sk_common.set_skc_reuseport(on.into()) }
     }
 
-    /// Lets go of the lock for the time of `f`.
+    /// Releases the lock during `f`.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) };

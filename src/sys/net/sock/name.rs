@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The addresses and ports of a socket, and what may be chosen for them.
+//! Addresses and ports of a socket, and limits on their choice.
 
 use super::SockCore;
 use crate::sys::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};

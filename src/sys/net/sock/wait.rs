@@ -42,7 +42,7 @@ impl SockCore {
 
     /// Sleeps until [`SockCore::wake`] was called since `seq` was taken.
     ///
-    /// Returns what is left of `timeout` jiffies.
+    /// Returns the rest of `timeout`, in jiffies.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl SockCore {
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] of one of several waiters, each of which takes one of what comes.
+    /// [`SockCore::sleep`] for one of several waiters: an event wakes one of them.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
         let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true);
         slept(left, timeout)
@@ -69,7 +69,7 @@ impl SockCore {
         }
     }
 
-    /// [`SockCore::sleep`] that nothing ends before its time, for what cannot take long.
+    /// [`SockCore::sleep`] without signals, for short waits.
     pub(crate) fn sleep_through(&self, seq: i32, timeout: Jiffies) {
         self.sleep_in(seq, timeout as isize, TASK_UNINTERRUPTIBLE, false);
     }

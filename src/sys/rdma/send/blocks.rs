@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Program memory lent to a send queue, for its work requests or for access by the peer.
+//! Blocks of program memory posted to a send queue, for its work requests or for access by the
+//! peer.
 //!
-//! It belongs to the queue until nothing can access it any more, which is known
+//! A block belongs to the queue until nothing can access it. This is known
 //!
-//! * for own READs and WRITEs by their completions, whatever their status;
+//! * for own READs and WRITEs, by their completions with any status;
 //! * for the peer's access by the success of the IB_WR_LOCAL_INV; a flushed one was not done;
 //! * otherwise by the destruction of the QP, the only one in its PD.
 //!
@@ -19,12 +20,12 @@ use super::super::user_memory::UserMemory;
 use kernel::alloc;
 use kernel::prelude::*;
 
-/// Maximum number of pieces lent at a time.
+/// Maximum number of blocks at a time.
 const LOANS: usize = 16;
-/// Maximum number of queued requests with lent memory before posting.
+/// Maximum number of queued requests with blocks before posting.
 const LISTS: usize = 4;
 
-/// Identifies memory lent to a queue.
+/// Identifies a block of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockId {
     index: u8,
@@ -52,9 +53,9 @@ impl BlockId {
 /// An RDMA READ or WRITE.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
-    /// True: READ from the peer into lent memory. False: WRITE.
+    /// True: READ from the peer into the block. False: WRITE.
     pub(crate) read: bool,
-    /// Offset in the lent memory.
+    /// Offset in the block.
     pub(crate) offset: u32,
     /// Maximum number of bytes.
     pub(crate) len: u32,
@@ -66,17 +67,17 @@ pub(crate) struct Transfer {
     pub(crate) cookie: u64,
 }
 
-/// Part of lent memory.
+/// Part of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSpan {
-    /// Lent memory.
+    /// Block.
     pub(crate) loan: BlockId,
     pub(crate) offset: u32,
     /// Number of bytes.
     pub(crate) len: u32,
 }
 
-/// Owner type of lent memory. The queue holds the memory meanwhile, so that no method of this type
+/// Type of a block's owner. The queue holds the memory meanwhile, so that no method of this type
 /// can release memory that a device may access.
 pub(crate) trait Lendable: Send {
     /// Takes the device's part of the memory out, if it was made for one. Does not sleep.
@@ -89,7 +90,7 @@ pub(crate) trait Lendable: Send {
     fn destroy(self);
 }
 
-/// One piece of lent memory.
+/// One block.
 pub(super) struct BlockEntry<B> {
     number: u32,
     pub(super) memory: UserMemory,
@@ -108,8 +109,8 @@ impl<B: Lendable> BlockEntry<B> {
     }
 }
 
-/// Lent memory of a queue, and SGE lists for work requests. Allocates nothing before the first
-/// loan: most connections never lend anything.
+/// Blocks of a queue, and SGE lists for work requests. Allocated for the first block: most
+/// connections have none.
 pub(in super::super) struct BlockTable<B> {
     entries: KVec<Option<BlockEntry<B>>>,
     next: u32,
@@ -134,8 +135,8 @@ impl<B: Lendable> BlockTable<B> {
         }
     }
 
-    /// Returns the entries of a list: for a transfer, or for a message from lent memory with its
-    /// header.
+    /// Returns the number of entries of a list: for a transfer, or for a message from a block with
+    /// its header.
     pub(super) fn list(&self) -> usize {
         usize::from(self.gather).max(2)
     }
@@ -203,8 +204,7 @@ impl<B: Lendable> BlockTable<B> {
     ///
     /// # Errors
     ///
-    /// The memory, if it does not fit, if the maximum is lent, or if there is no memory for the
-    /// tables.
+    /// The memory, if it does not fit, at the maximum of blocks, or without memory for the tables.
     pub(super) fn add(
         &mut self,
         mut owner: B,
@@ -240,7 +240,7 @@ impl<B: Lendable> BlockTable<B> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: something can access it. `ENOENT`: not lent.
+    /// `EBUSY`: something can access it. `ENOENT`: no such block.
     pub(super) fn take_back(&mut self, loan: BlockId) -> Result<B> {
         let entry = self.find(loan)?;
         if entry.users != 0 || entry.memory.is_registered() {
@@ -251,7 +251,7 @@ impl<B: Lendable> BlockTable<B> {
         Ok(entry.whole())
     }
 
-    /// Drops all lent memory. The QP is destroyed. Context: process.
+    /// Drops all blocks. The QP is destroyed. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
             entry.whole().destroy();

@@ -4,8 +4,8 @@
 //!
 //! * [`queue`]: the ring, from posting to completion;
 //! * [`message`]: SENDs, with payload from buffers;
-//! * [`rdma`]: RDMA READs and WRITEs, messages with lent memory, registrations and invalidations,
-//!   in one order with them;
+//! * [`rdma`]: RDMA READs and WRITEs, messages from blocks, registrations and invalidations, in
+//!   the order of posting;
 //! * [`blocks`]: the memory that these access.
 
 pub(crate) mod blocks;

@@ -29,7 +29,7 @@ pub(crate) struct SendWc {
 pub(crate) enum WcKind {
     /// A message, or a request that is reported only when it fails.
     Message,
-    /// An RDMA READ or WRITE of this many bytes of lent memory, or a message with them.
+    /// An RDMA READ or WRITE of this many bytes of a block, or a message with them.
     Transfer(u32),
     /// An invalidation of the peer's access.
     Access,
@@ -42,11 +42,11 @@ pub(super) enum WrKind {
     Message,
     /// A probe, which is not reported.
     Probe,
-    /// An RDMA READ or WRITE with lent memory.
+    /// An RDMA READ or WRITE with a block.
     Transfer { index: u8, len: u32, read: bool },
-    /// A message with payload from lent memory.
+    /// A message with payload from a block.
     Lent { index: u8, len: u32 },
-    /// A registration of lent memory, or the request before it. Not reported.
+    /// A registration of a block, or the request before it. Not reported.
     Register { index: u8 },
     /// An invalidation of the peer's access.
     Invalidate { index: u8 },
@@ -256,7 +256,8 @@ impl<B: Lendable> SendQueue<B> {
         self.messages
     }
 
-    /// Returns what the peer's adapter may not have acknowledged; nothing if ours limits retries.
+    /// Returns the requests that the peer's adapter may not have acknowledged; none if ours limits
+    /// retries.
     pub(in super::super) fn unacknowledged(&self) -> Unacknowledged {
         match self.taken() {
             n if n == 0 || !self.mapper.mapper().is_rxe() => Unacknowledged::Nothing,
@@ -345,12 +346,12 @@ impl<B: Lendable> SendQueue<B> {
         self.head != self.flushed && self.cq.has_completion()
     }
 
-    /// Returns true if memory is lent.
+    /// Returns true if there are blocks.
     pub(in super::super) fn has_loans(&self) -> bool {
         self.blocks.is_in_use()
     }
 
-    /// Releases all lent memory. The QP is destroyed. Context: process.
+    /// Releases all blocks. The QP is destroyed. Context: process.
     pub(in super::super) fn release_blocks(&mut self) {
         self.blocks.destroy();
     }
@@ -408,7 +409,7 @@ impl<B: Lendable> SendQueue<B> {
         let kind = match what {
             WrKind::Message => {
                 self.messages = self.messages.saturating_sub(1);
-                // One message stands for those before it.
+                // One message completes those before it.
                 if !last && following == WrKind::Message {
                     return None;
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Work requests with lent memory: RDMA READ and WRITE, messages, registrations and invalidations.
+//! Work requests with blocks: RDMA READ and WRITE, messages, registrations and invalidations.
 
 use super::super::super::bindings as c;
 use super::super::dma::Direction;
@@ -39,12 +39,12 @@ impl<B: Lendable> SendQueue<B> {
             .min(self.rdma_space())
     }
 
-    /// Takes memory over.
+    /// Takes memory over as a block.
     ///
     /// # Errors
     ///
-    /// The memory, if it was made for another QP, if nothing is pinned, if the maximum is lent, or
-    /// if there is no memory for the tables.
+    /// The memory, if it was made for another QP, if nothing is pinned, at the maximum of blocks,
+    /// or without memory for the tables.
     pub(in super::super) fn lend(&mut self, memory: B) -> Result<BlockId, B> {
         let pd = &self.pd;
         let fits = |m: &UserMemory| m.len() != 0 && m.sg().is_some_and(|sg| sg.is_of(pd));
@@ -89,7 +89,7 @@ impl<B: Lendable> SendQueue<B> {
         self.is_empty() || !self.mapper.mapper().is_rxe()
     }
 
-    /// Returns the work request at `tail`, a part of the registration of lent memory.
+    /// Returns the work request at `tail`, a part of the registration of a block.
     fn registering(&mut self, loan: BlockId) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
@@ -185,8 +185,8 @@ impl<B: Lendable> SendQueue<B> {
         r
     }
 
-    /// Queues a message whose payload is part of lent memory, and not in `message`; it completes
-    /// like a transfer.
+    /// Queues a message whose payload is part of a block, and not in `message`; it completes like
+    /// a transfer.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl<B: Lendable> SendQueue<B> {
         Ok(())
     }
 
-    /// Fills in the work request at `tail` for a message with payload from lent memory.
+    /// Fills in the work request at `tail` for a message with payload from a block.
     fn fill_lent(
         &mut self,
         message: &SendWr<'_>,
@@ -254,7 +254,7 @@ impl<B: Lendable> SendQueue<B> {
         Ok(())
     }
 
-    /// Returns lent memory that the device may read.
+    /// Returns the block, if the device may read it.
     fn readable(&mut self, loan: BlockId) -> Result<&UserMemory> {
         let memory = &self.blocks.find(loan)?.memory;
         if memory.is_registered() {
@@ -266,11 +266,11 @@ impl<B: Lendable> SendQueue<B> {
         }
     }
 
-    /// Returns the number of these bytes of lent memory that one message can carry; 0: none.
+    /// Returns the number of these bytes of a block that fit in one message; 0: none.
     pub(in super::super) fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
         let places = self.blocks.list() - 1;
         let is_full = self.blocks.used + places > self.blocks.sges.len();
-        // lists in front are of queued requests
+        // earlier lists belong to queued requests
         if is_full && self.flush().is_err() {
             return 0;
         }
