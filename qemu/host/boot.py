@@ -14,7 +14,7 @@ import kernels
 import tsc
 from cache import Failure
 
-# Raise this when the recipe below changes in a way that what it built before is no longer good.
+# Raise this when the recipe below changes so that earlier results are unusable.
 RECIPE = 2
 
 CROSS_COMPILER = {"arm64": "aarch64-linux-gnu-gcc"}
@@ -57,7 +57,7 @@ class Kernel:
 
 
 def prepare(*words):
-    """Have the build's own preparation do its part; what it prints."""
+    """Runs scripts/prepare. Returns its output."""
     done = subprocess.run([cache.SCRIPTS / "prepare", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise Failure(f"scripts/prepare {' '.join(words)} failed (status {done.returncode})")
@@ -136,7 +136,7 @@ def unsigned(module):
 
 
 def with_dependencies(kernel, name):
-    """The files of a module and of what it needs, in the order of loading."""
+    """Files of a module and of its dependencies, in the order of loading."""
     if not kernel.modules:
         return []
     wanted = name.replace("-", "_")
@@ -163,7 +163,7 @@ def compile_agent(kernel, new):
 
 
 def compile_module(kernel, new):
-    """stale_int3.ko, which emulation with several processors needs: its source says why."""
+    """stale_int3.ko, which emulation with several processors needs: its source has the reason."""
     tree = kernel.home / "tree"
     if kernel.architecture != "amd64" or not (tree / "Module.symvers").exists():
         return None

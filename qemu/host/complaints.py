@@ -4,7 +4,7 @@
 import re
 
 # One line of each kind of report. Taint messages ("loading out-of-tree module taints kernel",
-# "module verification failed") are none, nor is what fault injection announces.
+# "module verification failed") do not count, nor do the messages of fault injection.
 COMPLAINT = re.compile(
     "|".join((
         r"\bWARNING: ",  # WARN(), lockdep, suspicious RCU usage

@@ -15,7 +15,7 @@ from complaints import Complaints
 HEAD = struct.Struct("<B3xII")
 RUN, OUT, ERR, OUT_READ, ERR_READ, EXIT, SIGNAL, HANGUP, UP, FAILED, FINISH, TASKS = b"ROEoeXSHUFDT"
 
-# The last line that the agent prints; what the kernel said before it has arrived then.
+# The last line that the agent prints; all earlier messages of the kernel have arrived with it.
 LAST_LINE = "guest: end of the run"
 
 KERNEL_ARGUMENTS = [
@@ -74,7 +74,7 @@ class Machine:
         self.console, console = socket.socketpair()
         for end in (self.channel, self.console):
             end.setblocking(False)
-        # A second archive after the first: what only this run has.
+        # A second archive after the first, with the files of this run alone.
         own = Archive()
         own.file("config", "".join(f"{key}={value}\n" for key, value in config.items()).encode())
         for name, path in files.items():
@@ -141,7 +141,7 @@ class Machine:
     # --- console ------------------------------------------------------------------------------
 
     def read_console(self):
-        """Take what the console has; False at its end."""
+        """Reads the console's output; returns False at its end."""
         while True:
             try:
                 data = self.console.recv(1 << 16)

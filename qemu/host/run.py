@@ -22,7 +22,7 @@ COMMAND = 1  # the id of COMMAND among what the host itself runs
 
 
 class Broken(Exception):
-    """The guests could not be brought up, or were lost; the message says how."""
+    """The guests could not be started, or were lost; the message has the details."""
 
 
 class Writer:
@@ -79,7 +79,7 @@ class Run:
     # --- the loop -----------------------------------------------------------------------------
 
     def until(self, condition, seconds):
-        """Serve everybody until the condition holds; False if that took too long."""
+        """Serves all connections until the condition holds; returns False after a time-out."""
         deadline = time.monotonic() + seconds
         while not condition():
             if self._failure:
@@ -131,7 +131,7 @@ class Run:
             self._take(machine, *frame)
 
     def _lost(self, machine):
-        """QEMU is gone, or about to."""
+        """QEMU has exited, or is about to."""
         machine.process.wait()
         if not self._failure:
             machine.read_console()
@@ -176,20 +176,20 @@ class Run:
         return self.status
 
     def drain(self, seconds):
-        """Let what COMMAND has said reach our own outputs, if somebody reads them."""
+        """Writes COMMAND's remaining output, if our own outputs are read."""
         deadline = time.monotonic() + seconds
         while (self.out.pending or self.err.pending) and time.monotonic() < deadline:
             time.sleep(0.01)
             self._take_written()
 
     def finish(self, seconds):
-        """Let the agents look for leaks, and the consoles come to their last line."""
+        """Lets the agents search for leaks, and waits for the last line of the consoles."""
         for machine in self.machines:
             machine.send(FINISH)
         return self.until(lambda: all(machine.finished and machine.last_line_seen for machine in self.machines), seconds)
 
     def print_tasks(self):
-        """After a time-out: have the kernels say what everybody waits for."""
+        """After a time-out: makes the kernels print the stacks of all tasks."""
         for machine in self.machines:
             machine.send(TASKS)
         self.until(lambda: all(machine.last_line_seen for machine in self.machines), 5)

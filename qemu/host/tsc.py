@@ -18,7 +18,8 @@ COUNTED = 1_000_000
 
 
 def host():
-    """Frequency of this machine's counter in kHz, which the emulator reads. None: there is none."""
+    """Frequency of this machine's counter in kHz, which the emulator reads. None: the host has
+    none."""
     if platform.machine() != "x86_64":
         return None
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -27,7 +28,8 @@ def host():
     read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(pointer))
 
     def both():
-        """Nanoseconds and ticks of one moment: the closest of some readings."""
+        """Nanoseconds and ticks at the same time: the pair of readings with the least delay between
+        them."""
         readings = [(time.monotonic_ns(), read(), time.monotonic_ns()) for _ in range(50)]
         before, ticks, after = min(readings, key=lambda reading: reading[2] - reading[0])
         return (before + after) / 2, ticks

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cache
 
-# Raise this when the recipe below changes in a way that what it built before is no longer good.
+# Raise this when the recipe below changes so that earlier results are unusable.
 RECIPE = 1
 # A root and its inputs: (name, MB, lists of packages).
 BASE = "root", 2200, ("packages",)
@@ -62,7 +62,7 @@ def build(piece, mark, names, megabytes, architecture):
     directories = ['--setup-hook=mkdir -p "$1/usr/share/man/man1"']
     with cache.building(piece) as new:
         cache.debian_root("guest", new, names, log, unread + directories, architecture=architecture)
-        # Where the guest mounts things: the user land itself is read-only there.
+        # Mount points of the guest: the user land itself is read-only there.
         for point in ("share", "src", "lib/modules"):
             (new / point).mkdir(parents=True, exist_ok=True)
         cache.put_in_place(new, piece, mark)

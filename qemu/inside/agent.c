@@ -135,7 +135,7 @@ static struct session *find_session(uint32_t id)
 
 static void send_signal(const struct session *session, int number)
 {
-	/* It may not have come to the point yet where it leads a group. */
+	/* The child may not have become the leader of its process group yet. */
 	if (kill(-session->pid, number))
 		kill(session->pid, number);
 }
@@ -165,7 +165,7 @@ static void reap(void)
 	}
 }
 
-/* Pass on what a command says. Returns whether the command is done with. */
+/* Pass on the output of a command. Returns whether the command is done with. */
 static bool pump(struct session *session)
 {
 	static char bytes[64 << 10];
@@ -260,7 +260,7 @@ static bool serve(struct client *client)
 	}
 	if (!buffer_write(&client->out, client->fd))
 		open = false;
-	/* It closes first: it may have bytes to read yet, and to answer for. */
+	/* The client closes first: it may still have bytes to read and to acknowledge. */
 	if (!open && !client->ended)
 		frame_add(&to_host, FRAME_HANGUP, client->id, NULL, 0);
 	return !open;
@@ -316,7 +316,7 @@ static void finish(void)
 {
 	note("looking for leaks and ending");
 	look_for_leaks();
-	/* The host waits for this line: what the kernel said before it has arrived then. */
+	/* The host waits for this line: all earlier messages of the kernel have arrived with it. */
 	note("end of the run");
 	frame_add(&to_host, FRAME_FINISH, 0, NULL, 0);
 }

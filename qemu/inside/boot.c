@@ -79,7 +79,7 @@ static int load_module(const char *path, const char *parameters)
 	return result;
 }
 
-/* Load what a list names, one module a line, in an order that has dependencies first. */
+/* Load the modules of a list, one a line, dependencies first. */
 static void load_modules(const char *list)
 {
 	char line[256], path[300];
@@ -305,7 +305,7 @@ void boot(int port)
 	write_file("/proc/sys/kernel/printk", "8 4 1 7");
 	note("loading modules");
 
-	/* The RDMA stack takes as long as all the rest: side by side. */
+	/* The RDMA stack takes as long as all the rest, so both are loaded side by side. */
 	rdma = fork();
 	if (!rdma) {
 		load_modules("/modules/network");

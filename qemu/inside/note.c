@@ -41,7 +41,7 @@ void note(const char *format, ...)
 	va_start(list, format);
 	size += vsnprintf(text + size, sizeof(text) - size, format, list);
 	va_end(list);
-	/* Without its newline a record stays open for more, and nobody gets to see it. */
+	/* Without a newline the record stays open for continuation, and is not printed. */
 	if (size >= (int)sizeof(text))
 		size = sizeof(text) - 1;
 	text[size++] = '\n';

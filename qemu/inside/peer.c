@@ -2,9 +2,9 @@
 /*
  * peer COMMAND [ARG...]: run COMMAND on the other host, and end as it ends.
  *
- * With one guest the other host is a network namespace, and this program
- * becomes COMMAND in it. With two, the agent of this guest passes the command
- * on through the host, over a way that the test wire has no part in.
+ * With one guest the other host is a network namespace, and this program becomes COMMAND in it.
+ * With two guests, the agent of this guest passes the command on through the host, not over the
+ * test wire.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -132,7 +132,7 @@ static int over_the_host(char **arguments)
 
 			if (!watched[2 + i].revents)
 				continue;
-			/* As much as a pipe that polls as writable takes without a wait. */
+			/* Number of bytes that a writable pipe accepts without blocking. */
 			done = write(1 + i, text[i].bytes + text[i].start,
 				     size < 4096 ? size : 4096);
 			if (done < 0 && (errno == EINTR || errno == EAGAIN))

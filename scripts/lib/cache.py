@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cache outside the checkout, and what it takes to fill it.
+"""The cache outside the checkout, and the functions that fill it.
 
 Everything that the project prepares for itself (a Debian root with the compilers, the stock kernel,
 guests) is a *piece*: a directory in the cache that is complete exactly when it holds a stamp with
-the fingerprint of what it was made from. A piece is built under a temporary name and renamed, so
-whatever is found under its real name with the right stamp can be used, and anything else is built
-again. One lock per piece makes parallel runs wait for each other instead of building twice.
+the fingerprint of what it was made from. A piece is built under a temporary name and renamed. So a
+piece under its real name with the right stamp can be used, and all others are built again. One lock
+per piece makes parallel runs wait for each other instead of building twice.
 
 Only the Python standard library is used, and only programs that every Debian machine has.
 """
@@ -35,7 +35,7 @@ _held = threading.local()
 
 
 class Failure(Exception):
-    """Something the user has to know or to do; the message says what."""
+    """An error for the user; the message has the cause or the remedy."""
 
 
 class NoRoom(Failure):
@@ -65,7 +65,7 @@ def make_root():
 
 @contextlib.contextmanager
 def locked(name):
-    """Hold the lock of one piece; say so if that means waiting."""
+    """Holds the lock of one piece; prints a line if it has to wait."""
     with open(make_root() / "lock" / name, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ def fingerprint(*inputs):
 
 
 def is_complete(piece, mark):
-    """Is this directory the piece that was made from what `mark` is the fingerprint of?"""
+    """Returns True if this directory is a complete piece with the fingerprint `mark`."""
     try:
         return (piece / STAMP).read_text().strip() == mark
     except OSError:
@@ -111,7 +111,7 @@ def remove(path):
 def building(piece):
     """A fresh temporary directory beside the piece. Leftovers of a run that was killed go first.
 
-    The caller holds the piece's lock, so nobody else is using those leftovers.
+    The caller holds the piece's lock, so no other process uses those leftovers.
     """
     piece.parent.mkdir(parents=True, exist_ok=True)
     for left in piece.parent.glob(f".{piece.name}.*"):
@@ -125,7 +125,7 @@ def building(piece):
 
 
 def put_in_place(new, piece, mark=None):
-    """Give a finished directory its real name, in place of whatever had it."""
+    """Gives a finished directory its real name, and removes its predecessor."""
     if mark:
         stamp(new, mark)
     if piece.exists():
@@ -197,7 +197,7 @@ def run(topic, what, command, log, **options):
                 if process.poll() is None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
-                    # To the end of the output: nobody of the group writes any more.
+                    # Up to the end of the output: no process of the group writes any more.
                     process.stdout.read()
                     process.wait()
                 _running.discard(process)
@@ -287,7 +287,7 @@ def mirrors():
     """Sources of Debian on this machine: ((URI, options) of the archive, the same of the security
     archive or None).
 
-    AF_SDP_MIRROR names the archive on a machine whose apt knows no Debian.
+    AF_SDP_MIRROR names the archive on a machine whose apt has no Debian sources.
     """
     archive = security = None
     for uri, suite, options in _apt_entries():

@@ -12,9 +12,9 @@ import re
 import cache
 from cache import Failure, say
 
-# Raise this when the recipe below changes in a way that what it built before is no longer good.
+# Raise this when the recipe below changes so that earlier results are unusable.
 RECIPE = 3
-# Each byte of it counts, comments too: what changes there has the kernel compiled anew.
+# Each byte of it counts, comments too: a change recompiles the kernel.
 CONFIG = cache.SCRIPTS / "debug.config"
 # Number of debug kernels kept, including the one in use.
 KEPT = 2
@@ -92,7 +92,7 @@ def compile_all(version, piece, mark):
         missing = list(lost(CONFIG.read_text(), (tree / ".config").read_text()))
         if missing:
             raise Failure(f"kernel {version} does not take these lines of {CONFIG}:\n  " + "\n  ".join(missing))
-        # Its warnings are not ours, and looking for them takes an eighth of the time.
+        # Its warnings are not about this project, and objtool takes an eighth of the time.
         make("compiling", "vmlinux", "modules", "KCFLAGS=-w", f"KASAN_SANITIZE=$(if $(filter {UNWATCHED},$(obj)),n)")
         make("listing what is built in", f"INSTALL_MOD_PATH={new / 'modules'}", "modules_install")
         for link in (new / "modules").glob("lib/modules/*/build"):
@@ -104,7 +104,7 @@ def compile_all(version, piece, mark):
 
 
 def strip_tree(tree):
-    """Leave what modules are built with: an eighth of it."""
+    """Keeps only the files that modules are built with: an eighth of the size."""
     for name in UNNEEDED:
         cache.remove(tree / name)
     for other in (tree / "arch").iterdir():

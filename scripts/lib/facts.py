@@ -90,7 +90,7 @@ def parameters(root=PROJECT):
 
 
 def function(source, name):
-    """The text of a function of rustfmt's form that stands in the first column."""
+    """Returns the text of a top-level function, formatted by rustfmt."""
     found = re.search(rf"^(?:pub.*? )?fn {name}\b.*?^\}}$", source, re.M | re.S)
     return found[0] if found else ""
 
@@ -140,7 +140,7 @@ def number(word):
 
 
 def reasons(root=PROJECT):
-    """Why a socket of IPPROTO_SDP is TCP's: the module's names are those of sdp(7)."""
+    """The module's names of the reasons for TCP are those of sdp(7)."""
     said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/outcome.rs"))}
     told = re.search(r"with the reason\n\.Pq ([a-z ,]+) \.", text(root, "tools/man/sdp.7"))
     for name in sorted(said ^ set(told[1].split(", ") if told else ())):

@@ -114,7 +114,7 @@ def complete(offered):
 
 
 def choose(offered, wish=None):
-    """The newest of the kernels that are wished for (see `wanted`), as `complete` gives it."""
+    """Returns the newest of the selected kernels (see `wanted`), in the form of `complete`."""
     wish = wish or SERIES
     found = [entry for entry in complete(offered) if isinstance(wish, str) or flavour_of(entry[0]) == flavour_of(wish[0])]
     if wish == NEXT:

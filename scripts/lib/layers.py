@@ -138,7 +138,7 @@ class Tree:
         roots = [file for file in self.files if ROOTS.fullmatch(file) and file != OTHER_ROOT]
         for file in roots:
             self._module((file,), file, self.code[file])
-        # The libraries among the crates of tools/, by the name that others know.
+        # Libraries among the crates of tools/, by their crate names.
         self.crates = {"sdp_" + file.split("/")[1].replace("-", "_"): (file,) for file in roots if file.endswith("/src/lib.rs")}
         self.arrows = {file: {} for file in self.files}  # file -> {imported file: line}
         for path, module in self.modules.items():
@@ -157,7 +157,7 @@ class Tree:
                 self._arrow(file, line_of(self.raw[file], match.start(1)), near if near in self.code else far)
 
     def _calls(self, files):
-        """C: what a file uses of the functions of others in its folder."""
+        """C: functions of other files in the folder that a file uses."""
         outside, own = {}, {}
         for file in files:
             functions = {match[1]: match[0].startswith("static") for match in _C_FUNCTION.finditer(self.code[file])}

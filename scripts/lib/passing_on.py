@@ -26,7 +26,7 @@ class PassingOn:
         print(f"{line}\n", end="", flush=True)
 
     def end_all(self):
-        """Ends what runs; nothing is started any more."""
+        """Ends the running commands, and starts no more."""
         with self._lock:
             self._ended = True
             for process in self._running:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reading what test runners print, and adding it up."""
+"""Reads the output of test runners, and adds up the results."""
 
 import re
 
@@ -59,7 +59,7 @@ SUBJECTS = {
 
 
 def proved(tallies):
-    """One screen that says what a run has shown: lines, without those of which nothing ran."""
+    """Returns one screen of results: a line for each subject of which tests ran."""
     rows = {"Protocol": ("", [])}
     rows |= {name: ("cases", []) for name in ("Socket calls, equal to TCP's", *SUBJECTS, "Debug kernel (KASAN, lockdep, kmemleak)", "Other kernel series")}
     steps = reports = 0
@@ -100,7 +100,7 @@ def table(tallies, builds, seconds, jobs):
 
 
 class Command:
-    """A command that is one test by itself: its exit status says all."""
+    """A command that is one test by itself: its exit status is the result."""
 
     def __init__(self, tally):
         self.tally = tally
@@ -150,7 +150,7 @@ class CargoTest:
             return
         match = self._SUMMARY.match(line)
         if match:
-            # The summary counts; the lines before it only give names.
+            # The numbers come from the summary, the names from the lines before it.
             passed, failed, ignored = map(int, match.groups())
             self.tally.ok(passed)
             for index in range(failed):
@@ -163,7 +163,7 @@ class CargoTest:
         pass
 
     def explains(self, status):
-        """Is this exit status what the failures read so far lead to?"""
+        """Returns True if this exit status agrees with the failures read so far."""
         return status == 101 and self.tally.failed > 0
 
 
@@ -204,8 +204,8 @@ class Unittest:
 class Ktap:
     """KTAP, as the kernel's self tests print it, with any depth of subtests.
 
-    A result that follows results of a deeper level only sums those up and is not counted. Results
-    that were promised by a plan and never came count as one failure.
+    A result that follows results of a deeper level only sums those up and is not counted. Missing
+    results of a plan count as one failure.
     """
 
     _RESULT = re.compile(r"^( *)(ok|not ok) (\d+)(?: (?:- )?(.*?))?(?: *# *(SKIP|TIMEOUT|XFAIL|ERROR)\b *(.*))?$", re.I)

@@ -86,7 +86,7 @@ class Places:
 
     @contextlib.contextmanager
     def of(self, suite):
-        """The place of a suite; what it gives is to be called when all is built."""
+        """Takes a place for a suite. Returns a function to call when all its builds are done."""
         more = [None] * (suite.name == LONGEST and self._jobs > 1)
         for _ in [None, *more]:
             self._free.acquire()
@@ -113,7 +113,7 @@ class Builds:
         self.took = {}          # seconds by the clock and of processors that each took
 
     def make(self, suite):
-        """The Tally of what is wrong with what the suite needs; None if that is there."""
+        """Returns a Tally with the failed builds of the suite; None if all succeeded."""
         if suite.parser is not Ktap:
             return None
         for name, command, used_by in BUILDS:

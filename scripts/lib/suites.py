@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The suites of scripts/test: what each runs, and what has to be built for it."""
+"""The suites of scripts/test: the command of each, and the builds that it needs."""
 
 import ast
 import os
@@ -33,7 +33,7 @@ class Guest(Suite):
     """Cases in a guest."""
 
     def cases(self):
-        """The words of its command that say which cases."""
+        """Words of its command that select cases."""
         words = self.command[self.command.index("--") + 2:]
         last = max((at for at, word in enumerate(words) if word.startswith("--") or words[at - 1] == "--only"), default=-1)
         return words[last + 1:]
@@ -149,7 +149,7 @@ def guest_suites():
             yield guest(f"adverse:{directory.name}", "on devices that are unlike rxe, another one for each case, by a seed that is printed", [],
                         ["--adverse", "0", "--alone", directory.name], 2 * GUEST_SECONDS, False)
         if directory.name == "adverse":
-            # one seed, so that a change is what makes the difference; the suites above take any
+            # a fixed seed, so that only a change makes a difference; the suites above use any
             yield guest("guest:adverse-mixed", "cases of other suites on devices that are unlike rxe", [],
                         ["--adverse", "1", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
             some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
@@ -188,7 +188,7 @@ def other_series():
 # The suite that takes longest, by far where its kernel has to be compiled.
 LONGEST = "debug:short"
 
-# Nets for what hangs: a machine many times slower than the one at hand stays well within them.
+# Limits for hangs only: a machine many times slower than the present one stays within them.
 GUEST_SECONDS = 3600
 DEBUG_SECONDS = 14400
 BUILD_SECONDS = 14400
@@ -246,7 +246,7 @@ JOINED = [
 
 
 def joined(suites):
-    """The suites, with those of each group that are all there in one, in the place of the first."""
+    """Returns the suites; a group that is complete becomes one suite, in the place of its first."""
     named = {suite.name: suite for suite in suites}
     for group in JOINED:
         parts = [named.get(name) for name in group]

@@ -34,7 +34,7 @@ class Row:
         self.left = int(left)
 
     def places(self, root, texts):
-        """Where it stands, as far as the folder reaches."""
+        """Places of the word in its folder."""
         if "/" in self.word:
             return [self.word] if (root / self.word).exists() else []
         pattern = re.compile(rf"\b{self.word[1:]}\b" if self.word[0] == "*" else _DEFINED.format(self.word))
@@ -70,7 +70,7 @@ def complaints(root=PROJECT):
 
 
 def lowered(root=PROJECT):
-    """The table with the numbers that are too high set to what there is."""
+    """Returns the table, with numbers that are too high lowered to the present ones."""
     rows = read(root)
     texts, lines = sources(root, rows), (root / TABLE).read_text().splitlines(True)
     for row in rows:

@@ -92,7 +92,7 @@ class Checked(unittest.TestCase):
         # of several, one
         with self.assertRaises(smc_kernel.FellBack):
             self.check("smcr", smcr=1000, fallen=1)
-        # those of before do not matter
+        # earlier ones do not count
         self.check("smcd", smcd=1000)
 
     def test_smcd_is_out_of_the_way_of_smcr_only(self):
@@ -205,7 +205,7 @@ AROUND = {"cpus": 2, "cpu": "a processor", "kernel": "7", "mtu": 9000}
 
 
 def samples_of(points, **figures_of):
-    """One sample for each point, with figures that a function of the point gives."""
+    """One sample for each point, with figures returned by a function of the point."""
     return figures.Samples([{**point, "repetition": 1, **{name: f(point) for name, f in figures_of.items()}} for point in points])
 
 
@@ -228,7 +228,7 @@ class Watched(unittest.TestCase):
         self.assertIn(["100", "190", "140", "1.36"], rows)
         # a row without events has no ratio of events
         self.assertIn(["100", "0.00", "0.00"], rows)
-        # what was not measured has no table
+        # a part that was not measured has no table
         self.assertNotIn("Throughput", text)
         self.assertNotIn("Cross-checks", text)
 

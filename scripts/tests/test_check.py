@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make check: that each program of the root of checkers finds what it is there for."""
+"""Tests that each program of make check finds the faults that it is used for."""
 
 import importlib.machinery
 import importlib.util

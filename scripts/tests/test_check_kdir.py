@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make KDIR=: what is said of a tree that a module cannot be built against."""
+"""Tests the messages of make KDIR= about a tree that no module can be built against."""
 
 import subprocess
 import sys

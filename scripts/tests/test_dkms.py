@@ -64,7 +64,7 @@ class Build(unittest.TestCase):
         self.assertRegex(done.stderr, pattern)
 
     def run_it(self, status, stderr=subprocess.PIPE):
-        """As DKMS does it: with all output in a log. Returns the log, and what is seen besides."""
+        """As DKMS does it: with all output in a log. Returns the log, and the standard error."""
         command = f"( eval '{SCRIPTS}/dkms/build {VERSION} {self.headers}' ) >>log 2>&1; exit $?"
         done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self.environment())
         log = (self.folder / "log").read_text()
@@ -73,7 +73,7 @@ class Build(unittest.TestCase):
         return log, done.stderr
 
     def complains(self, pattern, lines=1):
-        """The last of so many lines says so."""
+        """The last of the lines on standard error has the reason."""
         log, seen = self.run_it(1)
         seen = [line for line in seen.splitlines() if line]
         self.assertEqual(len(seen), lines, seen)
@@ -133,7 +133,7 @@ class Build(unittest.TestCase):
         (self.sources / "linux-source-7.2.tar.xz").write_text("no archive")
         log, seen = self.run_it(2)
         self.assertIn("the reason is in DKMS's make.log", seen.splitlines()[-1])
-        # Nothing is left that a later run could take for a tree.
+        # Nothing is left that a later run could mistake for a tree.
         self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
     def test_trees_of_kernels_that_are_gone(self):
@@ -178,12 +178,12 @@ class Build(unittest.TestCase):
         self.checked(0, r"\A\Z")
 
     def fetched(self, source):
-        """Has apt give a package whose archive has this text."""
+        """Makes apt return a package whose archive has this text."""
         self.program("apt-get", f"shift 6; [ $# = 1 ] && touch source.deb && echo $1 >{self.folder}/asked")
         self.program("dpkg-deb", f"mkdir -p {self.folder}/usr/src && cd {self.folder} && printf '{source}' >usr/src/linux-source-7.2.tar.xz && tar -c ./usr")
 
     def test_a_source_that_apt_has(self):
-        """It is fetched in the version of the kernel, whatever is installed, and not kept."""
+        """It is fetched in the version of the kernel, not the installed one, and not kept."""
         (self.sources / "linux-source-7.2.tar.xz").touch()
         (self.bin / "dpkg-query.source").write_text("7.2.13-1")
         self.fetched("no archive")
@@ -250,7 +250,7 @@ class Configuration(unittest.TestCase):
         own = set(re.search(r'PACKAGES = \(\s*"([^"]*)"\s*"([^"]*)"', (SCRIPTS / "prepare").read_text()).expand(r"\1\2").split())
         # The debug kernel's, the host's tools', and those by which packages are unpacked.
         others = {"clang", "llvm", "lld", "cargo", "rustfmt", "rust-clippy", "zstd", "cpio", "kmod", "dwarves",
-                  # The kernel's headers have what is built with these.
+                  # The kernel's headers name the compilers.
                   "libelf-dev", "libdw-dev"}
         self.assertEqual(own - others - packages, set())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""make install and make uninstall: what is put where, and that nothing is left."""
+"""Tests make install and make uninstall: the paths of all files, and that none is left."""
 
 import hashlib
 import os
@@ -179,7 +179,7 @@ echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
         self.assertIn("depmod (package kmod) is missing: run it", self.run_it("install", script=self.for_kernel("7.2.1")))
 
     def test_nothing_changes_where_something_fails(self):
-        """The module, or what was to be built."""
+        """A failed build of the module, or of another part, changes nothing."""
         fails = self.project("echo some line; echo it does not compile >&2; exit 3\n")
         said = self.run_it("install", script=fails, status=1)
         self.assertRegex(said, r"(?s)it does not compile.*some line\n.*nothing else has been changed|some line.*nothing else.*it does not compile")

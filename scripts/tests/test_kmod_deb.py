@@ -90,7 +90,7 @@ class KmodDeb(unittest.TestCase):
         self.assertIn("does not name the version", self.build(status=1))
 
     def test_a_module_that_is_there(self):
-        """Neither that of make install nor one of DKMS is hidden."""
+        """The package hides neither the module of make install nor one of DKMS."""
         self.build()
         script = (self.unpacked() / "DEBIAN/preinst").read_text()
         modules = self.project / "modules"

@@ -68,7 +68,7 @@ class TestArrows(Made):
         self.goes_up(1, sys__x="use crate::{protocol, socket::{a::{self as other}}};")
         self.goes_up(2, sys__x="use crate::{socket::{self}};\nfn f() { socket::a::go() }")
         self.goes_up(1, sys__x="use crate::{sys::{y::{Y, Z}}, socket::{\n    a::{A as Renamed, C}}};")
-        # the name of a module is no import yet; what is taken from it is
+        # the name of a module alone is no import; an item of it is
         self.assertEqual(self.complaints(sys__x="use crate::socket as above;"), [])
         self.goes_up(2, sys__x="use crate::socket as above;\nfn f() { above::a::go() }")
 
@@ -154,7 +154,8 @@ class TestCircles(Made):
         self.assertIn("src/sys/h.h:1 -> src/sys/i.h:1 -> src/sys/h.h", found[0])
 
     def test_mod_with_children(self):
-        """Its children may use it while it uses them, but not one another in a circle."""
+        """A mod.rs and its children may use each other, but the children not one another in a
+        circle."""
         mod = "pub mod a; pub mod b; use a::A; pub struct Own; fn f() { b::go() }"
         self.assertEqual(self.complaints(socket__a="use super::Own;", socket__b="use super::Own;", **{"socket/mod.rs": mod}), [])
         found = self.complaints(**{name: text + "use super::Own;" for name, text in self.RING.items()}, **{"socket/mod.rs": mod})
@@ -168,7 +169,7 @@ class TestCircles(Made):
         self.assertIn("new for src/socket/a.rs, src/socket/d/e.rs, src/socket/d/mod.rs:", found[0])
 
     def test_through_several_rooms(self):
-        """It takes an import that goes up, which is complaint enough."""
+        """It needs an import that goes up, which is a complaint of its own."""
         found = self.complaints(socket__a="use crate::sys::x::X;", sys__x="use super::y::Y;", sys__y="use crate::socket::a::A;")
         self.assertEqual([text.partition(", which")[0] for text in found], ["src/sys/y.rs:1 imports src/socket/a.rs"])
 
@@ -350,7 +351,7 @@ class TestDebts(Made):
 
 class TestThisTree(unittest.TestCase):
     def test_it_sees_the_tree(self):
-        """Imports of which everybody knows that they are there."""
+        """Well-known imports."""
         arrows = layers.Tree(layers.PROJECT).arrows
         self.assertIn("src/sys/net/registration.rs", arrows["src/ib_sdp.rs"])
         self.assertIn("src/sys/net_helpers.h", arrows["src/sys/net_helpers.c"])

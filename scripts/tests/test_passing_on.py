@@ -39,7 +39,7 @@ class TestPassingOn(unittest.TestCase):
         self.assertGreater(commands.used["x"], 0.005)
 
     def test_limit(self):
-        """Children are ended, too: nobody holds the output open."""
+        """Children are ended, too: no process holds the output open."""
         start = time.monotonic()
         self.assertEqual(shell(PassingOn("/", False), "x", "echo one; sleep 600 & sleep 600", 0.5), ("late", ["one\n"]))
         self.assertLess(time.monotonic() - start, 60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Does the sum say what the runners said?"""
+"""Tests that the sum agrees with the output of the runners."""
 
 import sys
 import unittest

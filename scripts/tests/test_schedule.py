@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""In which order suites run, what is built for them, and what a run without time leaves out."""
+"""Tests the order of suites, their builds, and the cases that a run without time leaves out."""
 
 import contextlib
 import errno
@@ -26,7 +26,7 @@ spec.loader.exec_module(registry)
 
 
 class Commands:
-    """Builds nothing, and says how it ended."""
+    """Builds nothing, and returns the given status."""
 
     def __init__(self, **statuses):
         self.ran, self.used, self._statuses = [], {}, statuses

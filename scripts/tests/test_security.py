@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SECURITY.md: each test that it names is there."""
+"""Tests that each test named in SECURITY.md exists."""
 
 import re
 import subprocess

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""include/uapi/sdp.h compiles in a program of any C, and says what the module's sources say."""
+"""Tests that include/uapi/sdp.h compiles as any C standard, and agrees with the module's sources.
+"""
 
 import re
 import subprocess
@@ -57,7 +58,7 @@ class Uapi(unittest.TestCase):
         self.assertIn(f"\nP(ipproto, {header.pop('IPPROTO_SDP')}, ", (PROJECT / "src/sys/params.def").read_text())
         for name, number in header.items():
             own = {value for text in sources for value in re.findall(rf"const {name}: u\d+ = (\d+);", text)}
-            # what the module does not say itself, it has from this header
+            # constants that the module does not define come from this header
             taken = any(re.search(rf"\bc::{name}\b", text) for text in sources)
             self.assertTrue(own or taken, f"{name} is nowhere in src")
             self.assertLessEqual(own, {number}, name)

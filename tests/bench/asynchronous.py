@@ -38,7 +38,7 @@ def plan(options):
     points += [point("throughput", "stream", size) for size in (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)[quick:5 - quick]]
     for (part, size), levels in COMPUTED.items():
         more = {"pieces": PIECES} if "pieces" in part else {}
-        # processors that take turns do nothing meanwhile
+        # with counted instructions the processors take turns, so none works meanwhile
         points += [point(part, "stream", size, level=level, compute=level / 100, **more) for level in levels
                    if (not quick or level in (0, 50)) and not (options.counted and level)]
     points += [point("scattered", "stream", SCATTERED_SIZE, level=pieces, pieces=pieces, apart=SCATTERED_APART) for pieces in SCATTERED[quick:]]

@@ -6,7 +6,7 @@
 
 #include "measuring.h"
 
-/* Events, and those of them that were about nothing. */
+/* Number of events, and of spurious ones. */
 static unsigned long long events, empty;
 
 static void print_events(struct mark from)
@@ -19,7 +19,7 @@ static void print_events(struct mark from)
 /* A message to and fro on a connection. */
 static void round_trip(int i);
 
-/* For so many seconds, after a few that do not count. */
+/* Runs for this number of seconds, after a few rounds that do not count. */
 static void measure_round_trips(int connections, double seconds)
 {
 	float *times = malloc(MAX_TIMES * sizeof(*times));

@@ -135,7 +135,7 @@ def watched_points():
 
 
 def call_points():
-    """The same of single calls."""
+    """The same for single calls."""
     return [("calls", "calls", size, 1) for size in CALLS]
 
 

@@ -37,7 +37,8 @@ SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc
 
 
 def serve_and_drive(server_words, client_words, words, seconds, limit, here=False):
-    """Runs one of our programs at both ends: how it was started, and what the two have printed."""
+    """Runs a program of tests/bench at both ends. Returns its command line, and the output of both.
+    """
     pair = Pair([*server_words, "serve", *words], [*client_words, "drive", *words, seconds],
                 lambda program: program.output.startswith("listening"), limit, here)
     try:
@@ -88,7 +89,7 @@ def by_residents(system, words, options, seconds, here):
             raise Failed(f"{failure}; of the server: {server.why()}") from None
         return [str(server), str(CLIENT)], driver, json.loads(server.result(end))
     except (Failed, ValueError) as failure:
-        # with whatever they may still do
+        # with all their children
         for program in (CLIENT, server):
             program.stop()
         raise Failed(str(failure)) from None
@@ -186,7 +187,7 @@ def rstream(mode, size, _connections, _seconds):
     at = port()
     count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
     words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
-    # It does not say when it listens; and if this is too short, there is a second attempt.
+    # It does not report when it listens; if this wait is too short, there is a second attempt.
     start = time.monotonic()
     pair = Pair([*words, "-b", PEER], [*words, "-s", PEER], lambda _: time.monotonic() > start + 3, 40)
     row = re.search(r"^custom .*$", pair.here, re.M)
@@ -234,7 +235,7 @@ def sent_bytes(name):
 
 
 def by_way(way, mode, size, connections, seconds, options=(), threshold=None):
-    """SDP, with one way to send large messages; from so many bytes on, if that is said."""
+    """SDP with one way to send large messages, optionally with a threshold."""
     names = ("sdp_zcopy_thresh", "zcopy_ways", "async_send")
     before = [(PARAMETERS / name).read_text() for name in names]
     usual, *others = WAYS[way]
@@ -330,7 +331,7 @@ def environment():
 
 
 def good_clock(source):
-    """Fails if the guest's clock is none to measure by: refined-jiffies has steps of 4 ms."""
+    """Fails if the guest's clock is too coarse: refined-jiffies has steps of 4 ms."""
     if source not in ("tsc", "kvm-clock"):
         raise Failed(f"the guest's clock is {source}, not its time-stamp counter: nothing is measured")
 
@@ -385,7 +386,7 @@ def main():
                     except Failed as failure:
                         sample["error"] = str(failure)
                         say(f"{point['system']}, {point['part']}, {point['size']} bytes, attempt {attempt} of {ATTEMPTS}: {failure}")
-                    # Every sample is kept at once, also of a run that does not come to its end.
+                    # Every sample is written at once, so that an aborted run keeps its samples.
                     file.write(json.dumps(sample) + "\n")
                     file.flush()
                     if "error" not in sample:

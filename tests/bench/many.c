@@ -60,7 +60,7 @@ static void watch(int i)
 		fail("epoll_ctl: %s", strerror(errno));
 }
 
-/* Takes what has come on a connection: 1 if that is a message, 0 if not yet, -1 at the end. */
+/* Receives on a connection: returns 1 for a complete message, 0 for a part, -1 at the end. */
 static int take(int i)
 {
 	int whole = 0, first = 1;
@@ -212,7 +212,7 @@ static double in_use(void)
 	return total * 1024;
 }
 
-/* The same when what was freed before has come back, of which much does so later. */
+/* The same after memory that was freed earlier has returned, which takes a while. */
 static double memory_used(void)
 {
 	double last, used = in_use();

@@ -71,7 +71,7 @@ static int ring_take(int submit, int *result)
 	return is_result;
 }
 
-/* Waits until the memory of at most so many sends is not given back. */
+/* Waits until at most this number of sends still holds its memory. */
 static void ring_settle(int most)
 {
 	int none;
@@ -80,7 +80,7 @@ static void ring_settle(int most)
 		ring_take(0, &none);
 }
 
-/* Sends a message in pieces, all of it; the next one may not overtake it. */
+/* Sends a whole message in parts; the next one must not overtake it. */
 static void ring_send(int fd, struct msghdr *message, size_t length)
 {
 	unsigned int slot;

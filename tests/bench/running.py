@@ -22,12 +22,12 @@ patience = 1
 
 
 def deadline(limit):
-    """When so many seconds are over, and more than that where they say little."""
+    """Returns the deadline in so many seconds, or later if the guest's clock leaps."""
     return time.monotonic() + limit * patience
 
 
 class Failed(Exception):
-    """A program did not do what it should; the message says what happened instead."""
+    """A program failed; the message has the details."""
 
 
 def say(text):
@@ -68,7 +68,7 @@ class Program:
 
     def wait(self, limit):
         end = deadline(limit)
-        # Sleeping, not spinning: the guest's processors belong to what is measured.
+        # Sleeps instead of spinning: the guest's processors are for the measured programs.
         while not self.ended():
             if time.monotonic() > end:
                 raise Failed(f"`{self}` did not end within {limit:.0f} s: {self.why()}")

@@ -21,9 +21,9 @@ LEFT_OUT = ("smc_hs_bpf.c", "smc_diag.c")
 OURS = PROJECT / "tests" / "bench" / "smc_settings"
 
 NET = r"((?:lgr->)?\b_?net|\(net\)|sock_net\([^()]*\))"
-# (file or all, what is there, what takes its place)
+# (file or all, old text, new text)
 CHANGES = (
-    # room in struct net
+    # fields in struct net
     (None, NET + r"->smc\.", r"smc_of(\1)->"),
     ("smc_sysctl.c", r"\binit_net\.smc\.", "smc_no_settings."),
     ("smc_sysctl.c", r"\(void \*\)net - \(void \*\)&init_net", "(void *)smc_of(net) - (void *)&smc_no_settings"),

@@ -50,7 +50,7 @@ class Netlink:
         self.family = int.from_bytes(found[CTRL_ATTR_FAMILY_ID], "little")
 
     def ask(self, command, flags, data=b""):
-        """The attributes of each message of the answer."""
+        """Returns the attributes of each message of the reply."""
         body = struct.pack("=BBH", command, 1, 0) + data
         self.socket.send(struct.pack("=IHHII", 16 + len(body), self.family, NLM_F_REQUEST | (flags or NLM_F_ACK), 1, 0) + body)
         answers = []

@@ -180,7 +180,7 @@ static void take_notices(int fd)
 	}
 }
 
-/* Waits until what this thread has sent, all of it on one connection, may be written to. */
+/* Waits until all memory that this thread has sent, on one connection, may be written to. */
 static inline void settle(int fd)
 {
 	struct pollfd polled = { .fd = fd };

@@ -169,7 +169,7 @@ static void connect_all(void)
 	if (context->ops.req_notify_cq(received, 0))
 		fail("req_notify_cq failed");
 	watch(channel->fd);
-	/* Both are ready to receive before anybody sends. */
+	/* Both are ready to receive before either sends. */
 	all_of(write_some, &ready, 1);
 	all_of(read, &ready, 1);
 	free(ours);

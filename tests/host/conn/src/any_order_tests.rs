@@ -10,7 +10,7 @@ use crate::send_queue::SendQueue;
 
 const ROUNDS: usize = 20_000;
 const CALLS: usize = 30;
-/// Numbers at which arithmetic goes wrong.
+/// Edge values of arithmetic.
 const EDGES: [usize; 10] = [
     0,
     1,

@@ -120,7 +120,7 @@ const ALIVE: &[State] = &[
     Closing,
 ];
 
-/// The first row that fits counts; what is in none stays as it is, with nothing to be done.
+/// The first matching row counts; a state without a row stays as it is, without an action.
 const TABLE: &[Row] = &[
     // the program ends its stream
     row(
@@ -262,7 +262,7 @@ const TABLE: &[Row] = &[
         Some(Close),
         CloseAction::AwaitDisconnect,
     ),
-    // the descriptor is gone
+    // the descriptor is closed
     row(
         Event::Orphaned { linger2: 0 },
         &[FinWait2],
@@ -483,7 +483,7 @@ fn the_link_is_asked_once_to_end_in_order() {
 
 #[test]
 fn an_orphan_ends_by_time_alone() {
-    // the peer is silent, and takes nothing: each deadline is the last, or leads to one that is
+    // the peer neither replies nor reads: each deadline is the last one, or leads to the last one
     for (mut state, end) in reachable() {
         let mut end = end.clone();
         end.orphan();

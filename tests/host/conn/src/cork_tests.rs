@@ -24,7 +24,7 @@ fn a_lift_is_for_what_is_there() {
     cork.lift();
     assert!(cork.is_lifted());
     assert!(!cork.holds(false) && !cork.holds(true));
-    // all that was there has gone
+    // all queued bytes have been sent
     cork.settle();
     assert!(cork.holds(false) && cork.holds(true));
 }

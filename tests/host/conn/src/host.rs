@@ -197,7 +197,7 @@ pub(crate) struct Sge<'a> {
     pub(crate) len: u32,
 }
 
-/// Numbers that look like chance and are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 pub(crate) struct Chance(u64);
 
 impl Chance {

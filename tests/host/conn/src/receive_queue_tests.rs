@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The receive queue beside a stream of bytes that does the same in the simplest way.
+//! Compares the receive queue with a simple model of it.
 
 use crate::host::{without_memory, Buffer, Chance, Error};
 use crate::receive_queue::{ReceiveQueue, Urgent};
 use std::collections::VecDeque;
 
-/// A message of these bytes, with a header of so many before them.
+/// A message of these bytes, behind a header of the given size.
 fn message(header: usize, bytes: &[u8], capacity: usize) -> Buffer {
     let mut b = Buffer::new(capacity);
     b.bytes_mut()[header..header + bytes.len()].copy_from_slice(bytes);

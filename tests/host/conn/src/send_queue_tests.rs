@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The send queue beside a stream of bytes that does the same in the simplest way.
+//! Compares the send queue with a simple model of it.
 
 use crate::host::{pressure, without_memory, Buffer, Chance};
 use crate::send_queue::{SendQueue, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 
-/// The queue, and what it should hold.
+/// The queue, and the bytes that it should hold.
 struct Both {
     queue: SendQueue,
     /// All bytes that were ever accepted.
@@ -105,7 +105,7 @@ fn any_order_of_calls() {
                     }
                 }
                 2 | 3 => drop(both.send(1 + chance.below(100_000))),
-                // late, and early, and of what was not sent
+                // late, early, and of unsent bytes
                 4 => both.complete(chance.below(both.stream.len() + 2)),
                 _ => {
                     // a transport that exchanges buffers takes full buffers, and puts another one
@@ -233,7 +233,7 @@ fn chunks_are_bounded_and_used_again() {
     while both.send(usize::MAX) > 0 {}
     both.complete(all);
     assert!(both.queue.has_space());
-    // what was kept serves sends of that size, not larger ones
+    // a kept chunk serves sends of its size, not larger ones
     assert!(both.queue.open(MIDDLE_CHUNK).is_none());
     let mut spare = 0;
     while let Some(chunk) = both.queue.open(SMALL_CHUNK) {

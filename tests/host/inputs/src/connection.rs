@@ -12,7 +12,7 @@ use sdp_protocol::{
     MAX_HEADER,
 };
 
-/// The input, taken from its front; zeros when it is used up.
+/// The input, consumed from its front; zeros when it is used up.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -69,7 +69,7 @@ pub fn play(data: &[u8], mut saw: impl FnMut(Saw)) {
     }
 }
 
-/// A connection, and what it must keep to.
+/// A connection, and the limits that it must keep.
 struct Play {
     end: Connection,
     offer: Offer,
@@ -155,7 +155,7 @@ impl Play {
         }
     }
 
-    /// Any bytes come. Returns whether they were taken for a message.
+    /// Any bytes come. Returns true if the bytes were accepted as a message.
     fn bytes(&mut self, input: &mut Input<'_>, saw: &mut impl FnMut(Saw)) -> bool {
         let length = usize::from(input.byte() % 48);
         let (bytes, rest) = input.0.split_at(length.min(input.0.len()));

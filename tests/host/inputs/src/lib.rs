@@ -8,7 +8,7 @@ pub mod connection;
 use sdp_protocol::message::Message;
 use sdp_protocol::{Hello, HelloAck, MAX_HEADER};
 
-/// Private data of a REQ or REP: read without panic, and what was read is written back.
+/// Private data of a REQ or REP: parses it, and compares the result after writing it again.
 pub fn hello(data: &[u8]) {
     if let Ok(hello) = Hello::parse(data) {
         assert_eq!(Hello::parse(&hello.encode()), Ok(hello));
@@ -19,7 +19,7 @@ pub fn hello(data: &[u8]) {
     }
 }
 
-/// A message of the queue pair: read without panic, and what was read is written back.
+/// A message of the queue pair: parses it, and compares the result after writing it again.
 pub fn message(data: &[u8]) {
     let length = data.len() as u32;
     let start = &data[..data.len().min(MAX_HEADER)];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The corpus of the fuzz targets: no input of it, nor the beginning of one, does any harm, and
-//! together they still reach everything that a peer can reach.
+//! The corpus of the fuzz targets: no input, and no prefix of one, causes a panic, and together
+//! they reach every result that a peer can cause.
 
 use sdp_inputs::connection::{play, Saw};
 use sdp_protocol::{Mid, Stall, Violation};
@@ -19,7 +19,7 @@ fn inputs(target: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Calls `f` with every input and every beginning of it.
+/// Calls `f` with every input and every prefix of it.
 fn each(target: &str, mut f: impl FnMut(&[u8])) {
     for input in inputs(target) {
         for len in 0..=input.len() {

@@ -3,8 +3,8 @@
 //! A device is removed while others use it: no use may begin after the removal, and the removal
 //! must not wait for ever.
 //!
-//! [`Device`] is what `sys::rdma::device` has for them: `DeviceRef`'s clone, drop and `of`, and
-//! `remove`, with the steps that they have there.
+//! [`Device`] models `sys::rdma::device`: clone, drop and `of` of `DeviceRef`, and `remove`, with
+//! the same steps.
 
 use crate::use_count::UseCount;
 use loom::cell::UnsafeCell;

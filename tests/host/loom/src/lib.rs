@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's files that do without locks, as they are, on atomics that [loom] watches: it runs
-//! a test in every order in which its threads can take their steps, with every value that a load
-//! may give.
+//! Compiles the module's lock-free files unchanged with the atomics of [loom], which runs a test in
+//! every order of its threads' steps, with every value that a load may return.
 //!
 //! [loom]: https://docs.rs/loom
 
@@ -101,8 +100,8 @@ mod sync {
                 Self::value(self.0.load(O::ORDER))
             }
 
-            /// An exchange, since loom takes a plain store and an exchange that has not seen it to
-            /// be without order: later loads could then see the older one of the two.
+            /// An exchange: loom treats a plain store and an exchange that has not seen it as
+            /// unordered, so later loads could return the older of the two values.
             pub fn store(&self, n: T, _: Relaxed) {
                 self.0.swap(n.into(), Ordering::Relaxed);
             }

@@ -22,7 +22,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Does something under the lock, and notes what there is when it lets go.
+    /// Calls `f` under the lock, and records the pending messages before it unlocks.
     fn with<R>(&self, f: impl FnOnce(&mut Ends) -> R) -> R {
         let mut ends = self.ends.lock().unwrap();
         let r = f(&mut ends);
@@ -44,7 +44,8 @@ impl Pair {
         }
     }
 
-    /// Takes what has come, as `Connection::poll` does; `armed` is what the connection believes.
+    /// Receives the arrived messages, as `Connection::poll` does; `armed`: true if the connection
+    /// considers the queue armed.
     fn poll(&self, armed: &mut bool) -> u16 {
         let mut taken = 0;
         loop {

@@ -15,7 +15,7 @@ struct Cq {
     uses: UseCount,
     /// Endpoint to notify, 0 for none.
     who: AtomicU32,
-    /// Stands for it: loom says so if somebody looks while it changes.
+    /// Stands for the endpoint: loom reports a read while it changes.
     ready: UnsafeCell<()>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Socket {
     arms: Arms,
     /// Number of polled completions that wakes the waiting callers.
     wanted: u32,
-    /// Signals go to an owner (F_SETOWN): those who poll are woken only for what was found.
+    /// Signals go to an owner (F_SETOWN): pollers are woken only for completions that were found.
     pub(super) owned: bool,
     pub(super) events: Events,
     /// Completions of receives and of sends, written by the device. Each one that finds its queue
@@ -44,7 +44,7 @@ pub(super) struct Socket {
 
 #[derive(Clone, Copy)]
 pub(super) struct Completions {
-    /// Nobody has polled for them.
+    /// Completions that were not polled yet.
     pub(super) there: u32,
     armed: bool,
     polled: u32,
@@ -130,7 +130,7 @@ impl Socket {
         self.polled()
     }
 
-    /// epoll_wait(2) until so many completions were polled for.
+    /// epoll_wait(2) until `count` completions were polled.
     pub(super) fn watch_for(&self, count: u32) {
         self.watch();
         let mut seen = *self.asked.0.lock().unwrap();
@@ -144,14 +144,14 @@ impl Socket {
         self.unwatch();
     }
 
-    /// The same, whose time is over at once.
+    /// The same with a time-out of 0.
     pub(super) fn watch_in_vain(&self) {
         self.watch();
         self.ask();
         self.unwatch();
     }
 
-    /// A send call: what it leaves goes out with the next completion, though nobody calls again.
+    /// A send call: bytes that it leaves are sent at the next completion, without another call.
     pub(super) fn leave(&self) {
         self.queues.lock().unwrap()[Receive as usize].awaited = true;
         self.progress();
@@ -258,7 +258,7 @@ impl Socket {
         self.progress();
     }
 
-    /// A call that waits until so many completions were polled for.
+    /// A call that waits until `count` completions were polled.
     pub(super) fn wait_for(&self, count: u32) {
         loop {
             let seq = self.event_seq();
@@ -269,7 +269,7 @@ impl Socket {
         }
     }
 
-    /// The same by one that polls before it sleeps (`BusyPoll`).
+    /// The same by a call that polls before it sleeps (`BusyPoll`).
     pub(super) fn poll_for(&self, count: u32) {
         loop {
             let seq = self.event_seq();

@@ -82,7 +82,7 @@ fn orders_with_owner(
     let socket = move || {
         let mut socket = Socket::new(Arms::Always, 0);
         socket.owned = owned;
-        // a connection that has come to rest
+        // an idle connection
         assert!(!socket.events.set_unfinished(false));
         if watched {
             socket.watch();

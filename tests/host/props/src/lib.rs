@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Any Hello, HelloAck and message: what the property tests draw from.
+//! Generators of Hello, HelloAck and messages for the property tests.
 
 use proptest::prelude::*;
 use sdp_protocol::message::{Body, Flags, Message, SinkAvail, SrcAvail};
@@ -16,7 +16,7 @@ fn receive_size() -> impl Strategy<Value = u32> {
 }
 
 prop_compose! {
-    /// Any Hello that a listener may answer.
+    /// Any Hello that a listener may reply to.
     pub fn hello()(
         (bufs, version, v6, cap) in (any::<u16>(), version(), any::<bool>(), 0..16u8),
         (max_adverts, ext_max_adverts) in (1u8.., any::<u16>()),

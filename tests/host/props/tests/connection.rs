@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection: whatever comes, in whatever order, it stays within its rules.
+//! A connection keeps its rules for all messages, in any order.
 
 use proptest::prelude::*;
 use sdp_props::{body, flags};
@@ -12,7 +12,7 @@ use sdp_protocol::{
 /// Event of a connection.
 #[derive(Clone, Debug)]
 enum Action {
-    /// A message comes that is the next in sequence and stays within what was sent.
+    /// A message arrives that is the next in sequence and acknowledges only sent messages.
     Message {
         body: Body,
         flags: Flags,
@@ -37,7 +37,7 @@ enum Action {
     Sink(u32),
     /// A WRITE is posted, the last to its block or not.
     Written(u32, bool),
-    /// A READ of the peer's advert is started, or up to so many bytes of READs have ended.
+    /// A READ of the peer's advert starts, or READs of up to this number of bytes complete.
     Read(u32, bool),
 }
 
@@ -96,7 +96,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         })
 }
 
-/// A connection, and what it must keep to.
+/// A connection, and the limits that it must keep.
 struct Model {
     end: Connection,
     zero_copy: ZeroCopy,
@@ -258,7 +258,7 @@ impl Model {
         Ok(())
     }
 
-    /// A message has gone.
+    /// A message was sent.
     fn went(&mut self, out: &Outgoing, credits: i64) -> Kept {
         prop_assert!(!self.over);
         let advert = out.kind == Mid::SrcAvail;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages: what is written can be read, what is read was meant, and nothing panics.
+//! Messages: a written message can be parsed, a parsed one is equal to its source, and nothing
+//! panics.
 
 use proptest::prelude::*;
 use sdp_props::{hello, hello_ack, message};

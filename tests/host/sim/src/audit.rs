@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The rules for what an end may send, checked from outside and computed anew.
+//! Checks the rules for sending from outside, with its own computation.
 
 use sdp_protocol::message::{Body, Message};
 
@@ -61,8 +61,8 @@ impl Audit {
         }
     }
 
-    /// The end sends a message while it has so many receive buffers posted, and READs are under
-    /// way or not.
+    /// The end sends a message. `posted`: its posted receive buffers. `reading`: true if READs are
+    /// in flight.
     pub fn sending(&mut self, packet: &Packet, posted: u16, reading: bool) -> Result<(), String> {
         self.cancel = self.cancel.filter(|_| reading);
         let message = packet.message().ok_or("a malformed message was sent")?;

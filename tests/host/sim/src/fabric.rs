@@ -3,7 +3,7 @@
 //! The memory that both ends have registered, and RDMA on it.
 //!
 //! A READ touches the memory at some moment between its posting and its completion, and READs
-//! complete in their order. Memory that its owner has taken back must not be touched any more.
+//! complete in their order. Memory that its owner has taken back must not be accessed any more.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -12,7 +12,7 @@ use sdp_protocol::{Block, Remote};
 
 use crate::rng::Rng;
 
-/// A block that somebody has registered.
+/// A registered block.
 struct Region {
     /// Whose memory it is.
     side: usize,
@@ -92,7 +92,7 @@ impl Fabric {
         region.bytes
     }
 
-    /// The owner takes back whatever it has.
+    /// The owner takes back all its blocks.
     pub fn take_back_all(&mut self, side: usize) {
         let (gone, rest) = std::mem::take(&mut self.regions)
             .into_iter()
@@ -112,7 +112,7 @@ impl Fabric {
         self.regions.values().filter(|r| r.side == side).count()
     }
 
-    /// Which part of which region is meant by somebody on `side`.
+    /// Resolves a range of a region for an access by `side`.
     fn find(&mut self, side: usize, at: Remote) -> Result<&mut [u8], String> {
         if self.dead.contains(&at.r_key) {
             return Err("memory that its owner has taken back".into());
@@ -171,7 +171,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// The oldest READ of `side` completes: what it has fetched.
+    /// The oldest READ of `side` completes: returns its bytes.
     ///
     /// # Errors
     ///

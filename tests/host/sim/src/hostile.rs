@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 /// Does something to the first message on the wire.
 pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
-    // The queue pair sees to it that WRITEs are what they were.
+    // The queue pair protects WRITEs, so they are not changed.
     if wire.is_empty() || wire.iter().take(2).any(|packet| packet.write.is_some()) {
         return;
     }
@@ -35,7 +35,7 @@ pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
     }
 }
 
-/// Another message with the same place in the sequence, of the right length.
+/// A different message with the same sequence number, of the right length.
 fn forged(rng: &mut Rng, packet: &Packet) -> Packet {
     let mut bytes = packet.bytes.clone();
     let mid = rng.pick(&Mid::ALL);

@@ -15,10 +15,10 @@ struct Arguments {
     /// Seed of the first connection; the following ones count up from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stop after so many events.
+    /// Stop after this number of events.
     #[arg(long, default_value_t = 10_000_000)]
     steps: u64,
-    /// Stop after so many connections.
+    /// Stop after this number of connections.
     #[arg(long, default_value_t = u64::MAX)]
     connections: u64,
     /// Print every message.

@@ -27,7 +27,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// The application reads up to so many bytes; returns whether there were any.
+    /// The application reads up to `most` bytes; returns true if there were any.
     pub fn read(&mut self, most: u32) -> bool {
         let before = self.inbox.read;
         let emptied = self.inbox.read(most);
@@ -50,7 +50,7 @@ pub trait Node {
     /// Returns the state that both kinds have.
     fn common(&mut self) -> &mut Common;
 
-    /// Sends what may be sent now, up to so many messages; returns how many.
+    /// Sends up to `most` messages that may be sent now; returns their number.
     fn pump(
         &mut self,
         rng: &mut Rng,
@@ -61,13 +61,13 @@ pub trait Node {
     /// Looks at the next message that has come; returns whether there was one.
     fn process(&mut self) -> Result<bool, String>;
 
-    /// The application writes so many bytes, the last of them urgent or not.
+    /// The application writes `bytes` bytes. `urgent`: the last one is urgent.
     fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
         self.common().outbox.write(bytes, urgent);
     }
 
-    /// The application reads what was advertised to it, or refuses, if it `reads` at all; returns
-    /// whether it did something. `all`: it reads as much as there is.
+    /// The application reads the peer's adverts, or refuses them, if it `reads` at all; returns
+    /// true if it did something. `all`: it reads as much as there is.
     fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool;
 
     /// The oldest READ has completed.
@@ -87,7 +87,7 @@ pub trait Node {
     /// for more.
     fn settle(&mut self, reading: bool);
 
-    /// Bytes are checked no longer: somebody has tampered with the messages.
+    /// Stops checking bytes, because messages were tampered with.
     fn distrust(&mut self);
 
     /// Returns the reason if the connection is over.
@@ -101,7 +101,7 @@ pub trait Node {
         false
     }
 
-    /// Up to where in the stream the other end has said that it has read what was advertised.
+    /// Stream position up to which the other end has reported reads of advertised blocks.
     fn told_read(&self) -> u64 {
         0
     }

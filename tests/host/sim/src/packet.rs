@@ -5,12 +5,12 @@
 use sdp_protocol::message::{Body, Flags, Message};
 use sdp_protocol::Remote;
 
-/// A message on its way, or what an RDMA WRITE carries.
+/// A message in flight, or the bytes of an RDMA WRITE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// All of it.
     pub bytes: Vec<u8>,
-    /// Where a WRITE goes.
+    /// Target of a WRITE.
     pub write: Option<Remote>,
 }
 

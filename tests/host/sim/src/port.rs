@@ -13,7 +13,7 @@ pub struct Port {
     posted: VecDeque<u32>,
     /// Messages that have come and were not looked at.
     arrived: VecDeque<Packet>,
-    /// Buffers that hold bytes the reader has not taken.
+    /// Buffers that hold unread bytes.
     held: u16,
     /// Total number of buffers.
     pub budget: u16,
@@ -82,8 +82,8 @@ impl Port {
         Ok(())
     }
 
-    /// The next message to look at. Its buffer is free again if it has no payload, and else
-    /// when [`Port::release`] says so.
+    /// Returns the next message to process. Its buffer is free at once if it has no payload, and
+    /// else after [`Port::release`].
     pub fn next_arrived(&mut self) -> Option<Packet> {
         self.arrived.pop_front()
     }
@@ -93,12 +93,12 @@ impl Port {
         self.held += 1;
     }
 
-    /// The reader has emptied so many buffers.
+    /// The reader has emptied this number of buffers.
     pub fn release(&mut self, buffers: u16) {
         self.held -= buffers;
     }
 
-    /// Posts up to so many free buffers; returns how many.
+    /// Posts up to `most` free buffers; returns their number.
     pub fn repost(&mut self, most: u16) -> u16 {
         let free = self.budget.saturating_sub(self.posted() + self.held);
         let least = self.least.saturating_sub(self.posted());
@@ -109,12 +109,12 @@ impl Port {
         count
     }
 
-    /// The wire has carried one of our SENDs (or a copy of one that somebody made).
+    /// The wire has carried one of this end's SENDs (or an attacker's copy of one).
     pub fn carried(&mut self) {
         self.completed = self.in_flight.min(self.completed + 1);
     }
 
-    /// Looks at up to so many completions of SENDs; returns how many there were.
+    /// Polls up to `most` completions of SENDs; returns their number.
     pub fn complete(&mut self, most: u16) -> u16 {
         let count = self.completed.min(most);
         self.completed -= count;
@@ -134,7 +134,7 @@ pub struct Outbox {
     pub closed: bool,
     /// Position behind the urgent byte, until that is sent.
     pub urgent: Option<u64>,
-    /// Positions behind the urgent bytes that were sent, until the world has taken them.
+    /// Positions behind the sent urgent bytes, until the world has checked them.
     pub marks: VecDeque<u64>,
 }
 
@@ -192,7 +192,7 @@ pub struct Inbox {
     segments: VecDeque<u32>,
     /// The stream's end has come.
     pub closed: bool,
-    /// Positions behind the urgent bytes that have come, until the world has taken them.
+    /// Positions behind the received urgent bytes, until the world has checked them.
     pub marks: VecDeque<u64>,
     /// An urgent byte is announced and has not come.
     pub pending: bool,
@@ -243,7 +243,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The application reads up to so many bytes; returns how many buffers are empty now.
+    /// The application reads up to `most` bytes; returns the number of emptied buffers.
     pub fn read(&mut self, most: u32) -> u16 {
         let mut left = most;
         let mut emptied = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Random numbers that are the same for the same seed, everywhere and for ever.
+//! Random numbers that depend on the seed alone, on every machine.
 
 /// SplitMix64: small, fast, and good enough to choose between events.
 #[derive(Clone, Debug)]

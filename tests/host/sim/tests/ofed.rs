@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// An end that has announced so many receive buffers, and a peer like OFED 4.0.
+    /// Creates an end that has announced `bufs` receive buffers, and a peer like OFED 4.0.
     fn new(posted: u16) -> Self {
         let parameters = Parameters {
             local_receive_size: 2064,
@@ -84,7 +84,7 @@ fn short_of_credits() {
         pair.advertises();
         pair.reads_all();
         assert_eq!(pair.may_advertise(), may, "{posted}");
-        // of the same call
+        // the next advert of the same call
         pair.gets(Body::Data, 5, 1);
         assert_eq!(pair.may_advertise(), may);
         pair.bufs += 1;
@@ -109,7 +109,7 @@ fn never_short_again() {
     pair.offer.posted = 64;
     pair.gets(Body::Data, 5, 0);
     pair.advertises();
-    // what the peer knows is a lower bound
+    // the peer's count is a lower bound
     pair.gets(Body::Data, 0, 1);
     pair.gets(Body::Data, 0, 1);
     pair.reads_all();

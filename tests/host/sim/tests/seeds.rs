@@ -66,7 +66,7 @@ fn a_seed_always_does_the_same() {
     }
 }
 
-/// A fast reader at the other end of a bulk transfer says little: one message for many.
+/// A fast reader of a bulk transfer sends few messages: one for many.
 #[test]
 fn bulk_needs_few_updates() {
     for posted in [8, 16, 64, 256] {
@@ -110,7 +110,7 @@ fn bulk_needs_few_updates() {
     }
 }
 
-/// The checks themselves see what they are there for.
+/// The checks themselves detect the faults that they are for.
 mod checks {
     use super::*;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! In what implementations differ.
+//! Properties in which implementations differ.
 
 /// Properties of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flavour {
     /// MaxAdverts it announces.
     pub max_adverts: u16,
-    /// Its first message says how many buffers it has; its Hello says 0 (RHEL 5).
+    /// Its first message has the number of its buffers; its Hello has 0 (RHEL 5).
     pub silent_hello: bool,
     /// A credit update needs two credits, and is due when twice the peer's credits are less than
     /// what is posted; else one credit, and one and a half (RHEL 5; later OFED).
@@ -16,9 +16,9 @@ pub struct Flavour {
     pub nagle: bool,
     /// Knows adverts.
     pub zero_copy: bool,
-    /// Advertises what is at least so long; 0: never.
+    /// Least size in bytes that it advertises; 0: never.
     pub advert: u32,
-    /// Sends stay Combined, or may be Pipelined with so many adverts.
+    /// Number of adverts in Pipelined mode; 0: sends stay Combined.
     pub pipelined: u16,
     /// Buffer size that it requests under load; 0: never.
     pub wish: u32,

@@ -31,7 +31,7 @@ impl Foreign {
         self.expected(urgent)
     }
 
-    /// An error is one of the peer's only as long as nobody has tampered with its messages.
+    /// An error is the peer's only if its messages were not tampered with.
     fn expected(&self, result: Result<(), String>) -> Result<(), String> {
         if self.trusting {
             result

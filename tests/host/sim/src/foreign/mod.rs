@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! An end as other implementations of SDP would be: written apart from the code under test,
-//! after what is known of them: source adverts and what OFED does about those of its peer, their
-//! cancellation, mode changes, and Nagle's algorithm by MSeqAck.
+//! An end that behaves like other implementations of SDP, written independently of the code under
+//! test: source adverts and OFED's reactions to the peer's, their cancellation, mode changes, and
+//! Nagle's algorithm by MSeqAck.
 
 mod flavour;
 mod incoming;
@@ -35,16 +35,16 @@ pub struct Foreign {
     adverts: VecDeque<Advert>,
     cancel: bool,
     cancelled: bool,
-    /// Never advertises: nobody would take it up.
+    /// Never advertises: the peer would not accept it.
     gave_up: bool,
     held: VecDeque<Held>,
-    /// Mode of what the peer sends.
+    /// Mode of the peer's messages.
     peer_mode: Mode,
     /// MSeq of our last SendSm.
     refusal: u32,
-    /// A cancel of what was refused before is to be answered, too.
+    /// The cancel of an advert refused earlier needs a reply, too.
     again: bool,
-    /// Somebody waits for bytes.
+    /// A reader waits for bytes.
     reader: bool,
     /// Set in the call that reports the end of an advert: sum of Bufs and MSeqAck of the report.
     reporting: Option<u32>,
@@ -52,7 +52,7 @@ pub struct Foreign {
     left: i64,
     made: Made,
     taken: Taken,
-    /// The peer takes no adverts: what was advertised may be forgotten at any time.
+    /// The peer accepts no adverts: an advert may be dropped at any time.
     refuses: bool,
     change: Option<Mode>,
     push: bool,
@@ -61,7 +61,7 @@ pub struct Foreign {
     since_wish: u32,
     wish_pending: bool,
     wish_done: bool,
-    /// Payload to say in a ChRcvBufAck, once so many more messages have come.
+    /// Payload for a ChRcvBufAck, and the number of messages to receive before it is sent.
     answer: Option<(u32, u16)>,
     own_payload: u32,
     hello_due: bool,
@@ -141,7 +141,7 @@ impl Foreign {
             if let Some(about) = self.about_held().or_else(|| self.about_sinks(rng)) {
                 return Some((about, 0, Flags::NONE));
             }
-            // OFED's goes through the queue of the stream, and by its rules.
+            // OFED's passes through the queue of the stream, and obeys its rules.
             if self.flavour.pipelined > 0 && self.cancel_due() {
                 return Some((Body::SrcAvailCancel, 0, Flags::NONE));
             }

@@ -18,12 +18,12 @@ pub struct Made {
     pub blocks: VecDeque<Block>,
     /// NonDiscards.
     pub count: u32,
-    /// Takes them back: to be said, was said.
+    /// The cancel is due; the cancel was sent.
     pub cancel: (bool, bool),
 }
 
 impl Made {
-    /// A message with payload came: the block that it is for, if it is for one.
+    /// Handles a message with payload: returns the block that it is for, if there is one.
     pub fn payload(&mut self) -> Option<Block> {
         let block = self.take_oldest();
         if block.is_none() {
@@ -45,11 +45,11 @@ impl Made {
 /// Sink adverts of the peer, for the stream that this end sends.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// Where there is room.
+    /// Memory that the peer has advertised.
     pub room: VecDeque<Remote>,
     /// Bytes written to the first.
     pub written: u32,
-    /// Sizes to say in a RdmaWrCompl.
+    /// Sizes to report by RdmaWrCompl.
     pub complete: VecDeque<u32>,
     /// A SinkCancelAck is to be sent.
     pub confirm: bool,
@@ -58,7 +58,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// A SinkAvail came; returns whether it is good.
+    /// Handles a SinkAvail; returns true if it is valid.
     pub fn advertised(&mut self, advert: &SinkAvail) -> bool {
         if advert.non_discards != self.count {
             self.count = self.count.wrapping_sub(1);
@@ -91,7 +91,7 @@ impl Taken {
         }
     }
 
-    /// A message with payload goes.
+    /// Handles the sending of a message with payload.
     pub fn payload(&mut self) {
         if self.room.pop_front().is_none() {
             self.count = self.count.wrapping_add(1);
@@ -107,7 +107,7 @@ impl Taken {
 }
 
 impl Foreign {
-    /// Writes what is queued right to a reader of the peer's; returns whether it did.
+    /// Writes queued bytes directly to a reader of the peer; returns true if it did.
     pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
         let outbox = &self.common.outbox;
         let end = outbox.urgent.map_or(outbox.written, |at| at - 1);

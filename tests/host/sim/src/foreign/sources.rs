@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Source adverts as OFED has them, and what it does about those of its peer.
+//! OFED's source adverts, and its reactions to those of its peer.
 
 use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
 use sdp_protocol::Remote;

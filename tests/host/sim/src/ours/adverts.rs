@@ -21,7 +21,7 @@ pub(super) struct Large {
 }
 
 impl Ours {
-    /// Notes what of the stream has gone with a message.
+    /// Records the bytes of the stream that were sent by a message.
     pub(super) fn sent(&mut self, out: &Outgoing) -> Result<(), String> {
         let outbox = &mut self.common.outbox;
         if out.kind != Mid::SrcAvail || self.blocks.is_some() {
@@ -41,7 +41,7 @@ impl Ours {
         Ok(())
     }
 
-    /// The next block, registered, if the stream has come to it.
+    /// Returns the next block, registered, if the stream has reached it.
     pub(super) fn source(&mut self, rng: &mut Rng) -> Option<Block> {
         let Common {
             side,
@@ -142,7 +142,7 @@ impl Ours {
         Ok(())
     }
 
-    /// The oldest block of a reader is ours again: what is in it.
+    /// Takes back the oldest block of a reader; returns its content.
     pub(super) fn sink_returned(&mut self) -> Result<Vec<u8>, String> {
         let block = self.sinks.pop_front();
         let block = block.ok_or("a reader's block came back that was not advertised")?;
@@ -170,8 +170,8 @@ impl Ours {
         Ok(())
     }
 
-    /// Writes what is queued right to a reader of the peer's; returns whether there was something
-    /// and somebody.
+    /// Writes queued bytes directly to a reader of the peer; returns true if there were bytes and a
+    /// reader.
     pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
         let outbox = &self.common.outbox;
         let end = outbox.urgent.map_or(outbox.written, |at| at - 1);

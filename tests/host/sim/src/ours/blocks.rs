@@ -18,7 +18,7 @@ use crate::zcopy::advert::{Advert, AdvertState};
 use crate::zcopy::tx_blocks::call::Awaits;
 use crate::zcopy::tx_blocks::{Next, TxBlocks};
 
-/// Bytes of a block in the stream, and how many copied ones lie before it.
+/// Position of a block among the copied bytes, and its size.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: u64,
@@ -70,7 +70,7 @@ pub(super) struct Blocks {
     pub(super) away: Vec<(u64, usize)>,
     /// Outcomes of completed blocks: see [`Node::ways`](crate::node::Node::ways).
     pub(super) ways: [u64; 5],
-    /// A call waits for its blocks, with so many bytes that are to be copied after all.
+    /// A call waits for its blocks. The value is the number of its bytes to copy after all.
     pub(super) call: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Blocks {
         self.call.is_some()
     }
 
-    /// Where in the stream the copied byte behind so many others is.
+    /// Returns the stream position of a copied byte, by its number among the copied ones.
     pub(super) fn position(&self, copied: u64) -> u64 {
         let before = self.places.iter().filter(|p| p.at <= copied);
         copied + before.map(|p| p.size).sum::<u64>()
@@ -144,7 +144,7 @@ impl Blocks {
                 break;
             }
         }
-        // what found no room is copied, by a call that waits when that has its blocks back
+        // bytes without space are copied; a waiting call does so when it has its blocks back
         let left = start + bytes - at;
         match call {
             true => self.call = Some(left),
@@ -176,7 +176,7 @@ impl Blocks {
         }
     }
 
-    /// Completions come, accesses end, blocks go: some of it, or all.
+    /// Handles some or all pending completions, ends of access, and completed blocks.
     pub(super) fn reap(
         &mut self,
         common: &mut Common,
@@ -238,7 +238,7 @@ impl Blocks {
         self.wrote += 1;
     }
 
-    /// Bytes that were being copied to other memory are there.
+    /// The copy to other memory is complete.
     fn copies_away(&mut self) -> Result<(), String> {
         for (cookie, from) in std::mem::take(&mut self.away) {
             let bytes = self.memories[from].bytes.clone();
@@ -263,7 +263,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// A call takes out what is its own again, and copies what has not gone.
+    /// A call takes its blocks back, and copies their unsent bytes.
     fn returns(&mut self) -> Result<(), String> {
         while let Some((Awaits::Nothing { .. }, _)) = self.queue.oldest() {
             let cookies: Vec<_> = self.queue.adverts().map(|a| (a.memory, a.cookie)).collect();
@@ -283,7 +283,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Somebody waits to write to protected memory, if there is any.
+    /// A thread waits to write to protected memory, if there is any.
     pub(super) fn touched(&mut self, connection: &mut Connection) {
         self.queue.want(0);
         self.expedite(connection);
@@ -346,7 +346,7 @@ impl Blocks {
                 of_call,
             } => {
                 ahead.unsent = len;
-                // a call's goes by WRITE alone
+                // a call's block goes by WRITE alone
                 ahead.limit = if of_call { 0 } else { limit };
                 ahead.position += u64::from(offset);
                 ahead.rest = Some((*memory, cookie, offset));

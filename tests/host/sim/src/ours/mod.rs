@@ -41,15 +41,15 @@ pub struct Ours {
     ofed: bool,
     /// Nothing is held back on purpose.
     settled: bool,
-    /// Something was written since somebody gave up waiting.
+    /// Bytes were written since a call gave up waiting.
     patient: bool,
     /// Blocks to advertise, in the order of the stream.
     planned: VecDeque<Large>,
     /// Blocks that are advertised, before all those.
     advertised: VecDeque<Large>,
-    /// Bytes of the oldest advertised block that the peer is known to have.
+    /// Number of bytes of the oldest advertised block that the peer has reported as read.
     done: u32,
-    /// Up to where in the stream the peer has said that it has read.
+    /// Stream position up to which the peer has reported reads.
     told_read: u64,
     /// Bytes for which READs are under way.
     reading: VecDeque<u32>,
@@ -57,12 +57,13 @@ pub struct Ours {
     sink: Option<Block>,
     /// Blocks of readers that are advertised.
     sinks: VecDeque<Block>,
-    /// It sends by the module's queue of blocks, and not as `planned` says.
+    /// It sends by the module's queue of blocks, and not by `planned`.
     blocks: Option<Blocks>,
 }
 
 impl Ours {
-    /// An end whose Hello and HelloAck say `parameters`; its buffers may grow up to `largest`.
+    /// Creates an end whose Hello and HelloAck have `parameters`; its buffers may grow up to
+    /// `largest`.
     pub fn new(common: Common, parameters: &Parameters, largest: u32, rng: &mut Rng) -> Self {
         Ours {
             connection: Connection::new(parameters),
@@ -312,7 +313,7 @@ impl Node for Ours {
         if holds {
             port.least = port.budget.min(4);
         } else if port.least > 0 {
-            // More may have come than there was room for. Two are for control messages.
+            // More bytes may have arrived than there was space for. Two are for control messages.
             port.least = 2;
         }
         let mut something = false;

@@ -58,7 +58,7 @@ impl Ours {
         }
     }
 
-    /// Does with the next block what is no message; returns whether to look again.
+    /// Handles the next block apart from messages; returns true if the caller has to check again.
     pub(super) fn blocks_on(
         &mut self,
         rng: &mut Rng,
@@ -107,7 +107,7 @@ impl Ours {
             return Err("there are no blocks".into());
         };
         let (source, payload) = (out.kind == Mid::SrcAvail, out.payload);
-        // a message without bytes of the stream says nothing of where that is
+        // a message without payload does not carry the position of the stream
         if source || payload > 0 {
             self.common.outbox.sent = ahead.position;
         }
@@ -119,7 +119,7 @@ impl Ours {
         let mut bytes: Vec<u8> = from.map(|at| stream_byte(self.common.side, at)).collect();
         if source {
             blocks.queue.posted(payload).ok_or("no block was offered")?;
-            // the rest of it goes with the first byte, if that goes
+            // the rest of the block is sent with its first byte, if that is sent
             let size = ahead.source.map_or(0, |block| block.size);
             self.common.outbox.sent += u64::from(size - payload);
         } else if let (Some((memory, cookie, offset)), true) = (ahead.rest, payload > 0) {
@@ -145,7 +145,7 @@ impl Ours {
                 self.common.fabric.borrow_mut().take_back(key);
             }
         }
-        // what is being copied comes too late
+        // the copy is too late
         for (cookie, memory) in std::mem::take(&mut blocks.away) {
             if blocks.queue.moved(cookie, memory, true).is_ok() {
                 return Err("a block was moved that is gone".into());

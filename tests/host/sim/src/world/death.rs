@@ -28,7 +28,7 @@ impl World {
             self.over = true;
             return Ok(());
         }
-        // The queue pair is drained: nobody reads or writes any more.
+        // The queue pair is drained: no READ or WRITE is in flight any more.
         self.fabric.borrow_mut().forget_reads(dead);
         let result = self.nodes[alive].lost();
         result.map_err(|what| self.report(&what))?;
@@ -39,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// Something happens at the end that is left; returns whether it still knows nothing.
+    /// An event at the surviving end; returns true if it has not been notified of the loss.
     fn go_on_alone(&mut self, alive: usize) -> Result<bool, String> {
         match self.rng.below(12) {
             0 => self.write(alive),
@@ -65,7 +65,7 @@ impl World {
             10 => {
                 self.nodes[alive].rdma(&mut self.rng, true, false);
             }
-            // One that was not carried out in time is how the end learns of it.
+            // A request that fails notifies the end of the loss.
             _ => match self.fabric.borrow_mut().complete_read(alive) {
                 Ok(Some(bytes)) => {
                     let result = self.nodes[alive].read_completed(&bytes);

@@ -29,7 +29,7 @@ pub struct World {
     /// Messages that each side has sent and the other has not received.
     wires: [VecDeque<Packet>; 2],
     hostile: bool,
-    /// Messages were tampered with: the streams are no longer what was sent.
+    /// Messages were tampered with: the streams may differ from the sent ones.
     tainted: bool,
     over: bool,
     rng: Rng,
@@ -48,7 +48,7 @@ impl World {
         let foreign = rng.one_in(2);
         let fabric = Rc::new(RefCell::new(Fabric::default()));
         let setups = Setup::pair(&mut rng, foreign);
-        // numbers of their own, so that the other connections stay the same
+        // a generator of their own, so that the other connections stay the same
         let mut sending = Rng::new(!seed);
         let mut by_blocks = || sending.one_in(2);
         let common = |side: usize| Common {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Lives through the whole connection.
+    /// Runs the whole connection.
     pub fn run(&mut self) -> Result<(), String> {
         let length = self.rng.pick(&[50, 200, 1000, 4000]);
         let last = self.rng.below(length);
@@ -104,7 +104,7 @@ impl World {
                 return Ok(());
             }
         }
-        // Now everybody reads, and closes.
+        // Now both ends read, and close.
         for node in &mut self.nodes {
             node.common().outbox.closed = true;
         }
@@ -267,7 +267,7 @@ impl World {
         }
         let result = self.nodes[1 - from].common().port.arrive(packet);
         if self.tainted && result.is_err() {
-            // The queue pair takes care of that.
+            // The queue pair prevents that.
             self.over = true;
             return Ok(false);
         }
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// One side knows that the connection is over: it must be deaf and dumb now.
+    /// One side has ended the connection: it must neither send nor process messages any more.
     fn end(&mut self, side: usize) -> Result<(), String> {
         self.over = true;
         for _ in 0..3 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection that comes to rest.
+//! Checks that a connection becomes idle.
 
 use super::World;
 

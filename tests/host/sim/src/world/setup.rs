@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! In what one connection differs from the next.
+//! Random parameters of each connection.
 
 use sdp_protocol::{Parameters, ZeroCopy};
 
