@@ -85,6 +85,9 @@ impl Found {
             file("fw_ver")
         ));
         self.text.push(format!("device {name}: {}", bus(dir)));
+        for text in adapter(dir, names) {
+            self.text.push(format!("device {name}: {text}"));
+        }
         let (mut active, mut states) = (0, vec![]);
         for port in entries(dir.join("ports")) {
             let dir = dir.join("ports").join(&port);
@@ -183,6 +186,36 @@ fn bus(dir: &Path) -> String {
         file("numa_node"),
         domain.unwrap_or("none".into())
     )
+}
+
+/// Returns the adapter's versions by devlink(8), and priorities of its network devices by dcb(8),
+/// where these are installed.
+fn adapter(dir: &Path, names: bool) -> Vec<String> {
+    let mut all = vec![];
+    let slot = fs::read_link(dir.join("device")).ok();
+    if let Some(slot) = slot.as_deref().and_then(Path::file_name) {
+        let slot = format!("pci/{}", slot.to_string_lossy());
+        all.extend(output("devlink", &["dev", "info", &slot], names));
+    }
+    for link in entries(dir.join("device/net")) {
+        for object in ["pfc", "ets", "app"] {
+            let text = output("dcb", &[object, "show", "dev", &link], names);
+            all.extend(text.iter().map(|l| format!("dcb {object} {link}: {l}")));
+        }
+    }
+    all
+}
+
+/// Returns the lines of a program's output that may appear in the report.
+fn output(program: &str, words: &[&str], names: bool) -> Vec<String> {
+    let done = perftest::find(program).and_then(|program| {
+        let mut c = Command::new(program);
+        c.args(words).stdin(Stdio::null()).stderr(Stdio::null());
+        c.output().ok()
+    });
+    done.map_or(vec![], |d| {
+        telling(&String::from_utf8_lossy(&d.stdout), names)
+    })
 }
 
 /// Returns the counters of the devices and their ports, by `DEVICE/PORT COUNTER`.
@@ -373,5 +406,9 @@ mod tests {
             ]
         );
         assert_eq!(telling(text, true).len(), 5);
+        let info = "fw 1.2\nserial_number 7\n";
+        assert_eq!(output("printf", &[info], false), ["fw 1.2"]);
+        assert_eq!(output("printf", &[info], true).len(), 2);
+        assert!(output("no-such-program", &[], true).is_empty());
     }
 }
