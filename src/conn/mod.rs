@@ -350,7 +350,7 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            if self.zcopy.has_lent() {
+            if self.zcopy.has_posted() {
                 // Saves a turn where they complete at once. Errors occur again in `transmit`.
                 let _ = self.end_access();
             }

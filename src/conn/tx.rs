@@ -30,7 +30,7 @@ impl Connection {
     /// Sends what may be sent.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let mut failed = None;
-        if self.zcopy.has_lent() {
+        if self.zcopy.has_posted() {
             failed = self.end_access().and_then(|()| self.read_on(wakeups)).err();
         }
         if !self.connected() {
@@ -78,7 +78,7 @@ impl Connection {
             }
             wakeups.add_if(endpoint.has_orphaned_peer(), Wakeup::OrphanedPeer);
             wakeups.add_if(
-                self.zcopy.has_lent() && endpoint.has_copy_job(),
+                self.zcopy.has_posted() && endpoint.has_copy_job(),
                 Wakeup::CopyJob,
             );
             if endpoint.lacks_memory().is_some() {
@@ -106,7 +106,7 @@ impl Connection {
             return true;
         };
         self.tx.unsent() == 0
-            && !self.zcopy.has_lent()
+            && !self.zcopy.has_posted()
             && protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
     }
 

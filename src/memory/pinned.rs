@@ -32,7 +32,7 @@ use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::send::blocks::Lendable;
+use crate::sys::rdma::send::blocks::BlockMemory;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;
@@ -214,7 +214,7 @@ impl Pinned {
     /// Pins the next bytes of a program's send call, at most `most`, without taking them. Returns
     /// their number. They are in one [run](SendMsg::run), or in one piece if that may stay pinned,
     /// so there may be more. With `PinTerm::Long` the peer can be given access. Context: process,
-    /// sleeps, may fault. Afterwards the device is held: the caller must not fault before it lends
+    /// sleeps, may fault. Afterwards the device is held: the caller must not fault before it posts
     /// or releases this.
     ///
     /// # Errors
@@ -404,7 +404,7 @@ impl Pinned {
     }
 }
 
-impl Lendable for Pinned {
+impl BlockMemory for Pinned {
     fn take_memory(&mut self) -> Option<UserMemory> {
         self.piece.as_mut()?.memory.take_for_device()
     }

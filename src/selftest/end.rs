@@ -105,7 +105,7 @@ impl End {
     /// # Errors
     ///
     /// `EFAULT`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too many blocks.
-    pub(super) fn lend(
+    pub(super) fn post_block(
         &mut self,
         (address, len): (usize, usize),
         written: bool,
@@ -127,7 +127,7 @@ impl End {
             false => source(address, len, |s| p.pin_source(s, len, term, &self.account))?,
         };
         match pinned {
-            Ok(n) if n == len => self.on(|c| c.lend(p))?.map_err(|_| ENOSPC),
+            Ok(n) if n == len => self.on(|c| c.post_block(p))?.map_err(|_| ENOSPC),
             Err(Refusal::Budget) => Err(ENOBUFS.into()),
             Err(Refusal::MemoryLock) => Err(EPERM),
             _ => Err(EFAULT),
@@ -140,17 +140,17 @@ impl End {
         what: (usize, usize),
         access: Access,
     ) -> Result<(BlockId, Key)> {
-        let loan = self.lend(what, access == Access::Write, PinTerm::Long)?;
+        let block = self.post_block(what, access == Access::Write, PinTerm::Long)?;
         let key = self.on(|c| {
-            c.register(loan, access)
+            c.register(block, access)
                 .and_then(|key| c.flush().map(|()| key))
         })??;
-        Ok((loan, key))
+        Ok((block, key))
     }
 
     /// Takes memory back for reuse.
-    pub(super) fn take_back(&mut self, loan: BlockId) -> Result {
-        let mut p = self.on(|c| c.reclaim(loan))??;
+    pub(super) fn take_back(&mut self, block: BlockId) -> Result {
+        let mut p = self.on(|c| c.take_back(block))??;
         p.release();
         self.on(|c| c.spares().keep(p))
     }

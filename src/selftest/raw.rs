@@ -47,7 +47,7 @@ pub(super) type Raws = Mutex<KVec<Raw>>;
 pub(super) struct Raw {
     end: End,
     /// Lent memory, with the program's number for it.
-    lent: KVec<(u64, BlockId)>,
+    entries: KVec<(u64, BlockId)>,
     handles: u64,
     posted: u64,
 }
@@ -97,7 +97,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
             give(number(&mut words)?, &numbers)?;
             let raw = Raw {
                 end,
-                lent: KVec::new(),
+                entries: KVec::new(),
                 handles: 0,
                 posted: 0,
             };
@@ -152,17 +152,17 @@ impl Raw {
             }
             "advertise" => self.advertise(words),
             "withdraw" => {
-                let loan = self.loan(number(words)?)?;
+                let block = self.block(number(words)?)?;
                 self.end
-                    .on(|c| c.invalidate(loan, 0).and_then(|()| c.flush()))?
+                    .on(|c| c.invalidate(block, 0).and_then(|()| c.flush()))?
             }
             "pin" => self.pin(words),
             "read" | "write" => self.transfer(command == "read", words),
             "back" => {
                 let handle = number(words)?;
-                let (loan, at) = (self.loan(handle)?, self.place(handle)?);
-                self.end.take_back(loan)?;
-                let _ = self.lent.remove(at);
+                let (block, at) = (self.block(handle)?, self.place(handle)?);
+                self.end.take_back(block)?;
+                let _ = self.entries.remove(at);
                 Ok(())
             }
             "leave" => {
@@ -183,8 +183,8 @@ impl Raw {
             Some("write") => Access::Write,
             _ => return Err(EINVAL),
         };
-        let (loan, key) = self.end.advertise(what, access)?;
-        let handle = self.keep(loan)?;
+        let (block, key) = self.end.advertise(what, access)?;
+        let handle = self.keep(block)?;
         give(number(words)?, &[key.address, key.rkey.into(), handle])
     }
 
@@ -195,13 +195,13 @@ impl Raw {
             Some("into") => true,
             _ => return Err(EINVAL),
         };
-        let loan = self.end.lend(what, written, PinTerm::Short)?;
-        let handle = self.keep(loan)?;
+        let block = self.end.post_block(what, written, PinTerm::Short)?;
+        let handle = self.keep(block)?;
         give(number(words)?, &[handle])
     }
 
     fn transfer(&mut self, read: bool, words: &mut SplitAsciiWhitespace<'_>) -> Result {
-        let loan = self.loan(number(words)?)?;
+        let block = self.block(number(words)?)?;
         let t = Transfer {
             read,
             offset: number(words)? as u32,
@@ -211,7 +211,7 @@ impl Raw {
             cookie: 0,
         };
         let queued = self.end.on(|c| {
-            let n = c.transfer(loan, &t)?;
+            let n = c.transfer(block, &t)?;
             c.flush()?;
             Ok(n)
         })?;
@@ -275,19 +275,19 @@ impl Raw {
         ]
     }
 
-    fn keep(&mut self, loan: BlockId) -> Result<u64> {
+    fn keep(&mut self, block: BlockId) -> Result<u64> {
         self.handles += 1;
-        self.lent.push((self.handles, loan), GFP_KERNEL)?;
+        self.entries.push((self.handles, block), GFP_KERNEL)?;
         Ok(self.handles)
     }
 
     fn place(&self, handle: usize) -> Result<usize> {
-        let found = self.lent.iter().position(|(n, ..)| *n == handle as u64);
+        let found = self.entries.iter().position(|(n, ..)| *n == handle as u64);
         found.ok_or(ENOENT)
     }
 
-    fn loan(&self, handle: usize) -> Result<BlockId> {
+    fn block(&self, handle: usize) -> Result<BlockId> {
         let at = self.place(handle)?;
-        self.lent.get(at).map(|(_, loan)| *loan).ok_or(ENOENT)
+        self.entries.get(at).map(|(_, block)| *block).ok_or(ENOENT)
     }
 }

@@ -20,13 +20,13 @@
 //! | get a block | lock | [`Endpoint::spares`], else [`Endpoint::pinning`] |
 //! | ... or allocate it | sleeps | [`Pinning::make`] |
 //! | pin, map | sleeps | [`Pinned::pin_source`], [`Pinned::pin_destination`]; if refused, copy |
-//! | post the block | lock | [`Transport::lend`]; keep a [`Pinned::watch`] |
+//! | post the block | lock | [`Transport::post_block`]; keep a [`Pinned::watch`] |
 //! | grant access | lock | [`Transport::register`], send the [`Key`], [`Transport::flush`] |
 //! | ... or use the peer's | lock | [`Transport::transfer`], report a WRITE, [`Transport::flush`] |
-//! | ... or send messages | lock | [`Transport::post_lent`], then [`Transport::flush`] |
+//! | ... or send messages | lock | [`Transport::post_block_span`], then [`Transport::flush`] |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
 //! | end the access | lock | [`Transport::invalidate`], wait for [`SendCompletion::Ended`] |
-//! | take it back | lock | [`Transport::reclaim`] |
+//! | take it back | lock | [`Transport::take_back`] |
 //! | unpin | sleeps | [`Pinned::release`]; advance the call's iterator by the bytes moved |
 //! | keep the block | lock | [`Endpoint::spares`] |
 //!
@@ -46,11 +46,12 @@
 //! device (pages or large pages), and a work request covers a few of them; so one call may queue
 //! only the beginning of its range, and is repeated for the rest. Each part has its own completion.
 //!
-//! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::lend`] and from
-//! [`Transport::reclaim`] to the release; only the program accesses them then. In between the
-//! transport owns them. `reclaim` returns them only when nothing can access them any more: all
-//! transfers are complete, with or without success, and the peer's access is invalidated. Neither
-//! a killed caller, a closed socket nor a dropped transport unpins a page that is still accessed.
+//! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::post_block`] and
+//! from [`Transport::take_back`] to the release; only the program accesses them then. In between
+//! the transport owns them. `take_back` returns them only when nothing can access them any more:
+//! all transfers are complete, with or without success, and the peer's access is invalidated.
+//! Neither a killed caller, a closed socket nor a dropped transport unpins a page that is still
+//! accessed.
 //!
 //! **End of the peer's access.** The owner calls [`Transport::invalidate`] once the peer has
 //! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
@@ -66,7 +67,7 @@
 //!
 //! **When the device goes**, nothing waits for a program. Mappings belong to the transport
 //! ([`crate::sys::rdma::mapper`]) and go with it. Pinning may fault, which has no time limit. So a
-//! [`Pinned`] holds the device only after pinning, and its owner lends or releases it without
+//! [`Pinned`] holds the device only after pinning, and its owner posts or releases it without
 //! touching the program's memory. A [`Pinning`] holds nothing.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
@@ -130,13 +131,13 @@ pub(crate) trait Transport: Send {
     ///
     /// # Errors
     ///
-    /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::lent_payload`]. `EBUSY`:
+    /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::block_payload`]. `EBUSY`:
     /// the peer has access to the block. `ENOENT`: no such block.
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result;
+    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result;
 
     /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
     /// them.
-    fn lent_payload(&mut self, payload: &BlockSpan) -> u32;
+    fn block_payload(&mut self, payload: &BlockSpan) -> u32;
 
     /// Posts the queued requests to the device.
     ///
@@ -170,14 +171,14 @@ pub(crate) trait Transport: Send {
     ///
     /// The memory, if it was made for another transport, if nothing is pinned, or at the maximum
     /// number of blocks.
-    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned>;
+    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned>;
 
     /// Returns the memory of a block.
     ///
     /// # Errors
     ///
     /// `EBUSY`: it may still be accessed. `ENOENT`: no such block.
-    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned>;
+    fn take_back(&mut self, block: BlockId) -> Result<Pinned>;
 
     /// Registers a piece of memory for access by the peer and returns its key. Key and address are
     /// new each time.
@@ -186,7 +187,7 @@ pub(crate) trait Transport: Send {
     ///
     /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for this
     /// access, or registered before. `ENOENT`: no such block. `EIO`: the transport is broken.
-    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key>;
+    fn register(&mut self, block: BlockId, access: Access) -> Result<Key>;
 
     /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
     ///
@@ -194,7 +195,7 @@ pub(crate) trait Transport: Send {
     ///
     /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
     /// `ENOENT`: no such block. `EIO`: the transport is broken.
-    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result;
+    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result;
 
     /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
     /// queued; [`SendCompletion::Moved`] follows.
@@ -204,5 +205,5 @@ pub(crate) trait Transport: Send {
     /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside the
     /// block, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
     /// has access to the block. `ENOENT`: no such block. `ENOMEM`. `EIO`: the transport is broken.
-    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32>;
+    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32>;
 }

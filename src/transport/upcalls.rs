@@ -83,7 +83,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// ([`super::Endpoint::copy_job`]). Wakes that task. Context: process.
     fn help(&self);
 
-    /// [`super::Transport::poll_send`] has something, or lent memory was released. Context: as
+    /// [`super::Transport::poll_send`] has something, or blocks were released. Context: as
     /// [`Upcalls::receive_ready`].
     fn send_ready(&self);
 

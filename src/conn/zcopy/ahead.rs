@@ -86,11 +86,11 @@ impl Connection {
                 ..
             } => {
                 let span = BlockSpan {
-                    loan: memory.id,
+                    block: memory.id,
                     offset,
                     len,
                 };
-                let limit = self.endpoint.as_mut().map_or(0, |c| c.lent_payload(&span));
+                let limit = self.endpoint.as_mut().map_or(0, |c| c.block_payload(&span));
                 (ahead.unsent, ahead.limit) = (len as usize, limit as usize);
                 ahead.rest = Some((span, cookie));
             }
@@ -118,7 +118,7 @@ impl Connection {
             ..span
         };
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
-        endpoint.post_lent(&wr, &payload)?;
+        endpoint.post_block_span(&wr, &payload)?;
         self.zcopy.blocks.rest_posted(message.payload, true);
         Ok(())
     }
@@ -132,10 +132,10 @@ impl Connection {
         }
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
-                let loan = memory.id;
+                let block = memory.id;
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
-                    match endpoint.register(loan, Access::Read) {
+                    match endpoint.register(block, Access::Read) {
                         Ok(key) => self.zcopy.blocks.registered(Block {
                             size: key.len,
                             r_key: key.rkey,
@@ -170,7 +170,7 @@ impl Connection {
                 at,
             )) if at == self.tx.sent() => {
                 let span = BlockSpan {
-                    loan: memory.id,
+                    block: memory.id,
                     offset,
                     len,
                 };
@@ -226,7 +226,7 @@ impl Connection {
             return Ok(false);
         };
         let posted = endpoint.transfer(
-            sge.loan,
+            sge.block,
             &Transfer {
                 read: false,
                 offset: sge.offset,

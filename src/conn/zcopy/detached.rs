@@ -153,7 +153,7 @@ impl Connection {
                 continue;
             };
             let copies = endpoint.has_solicited_events();
-            let Ok(mut memory) = endpoint.reclaim(memory.id) else {
+            let Ok(mut memory) = endpoint.take_back(memory.id) else {
                 // the transport releases it in the end
                 continue;
             };

@@ -68,7 +68,7 @@ impl<'a> PinnedCall<'a> {
 
     /// Posts the block to the transport, if possible.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
-        match endpoint.lend(self.memory.take()?) {
+        match endpoint.post_block(self.memory.take()?) {
             Ok(id) => Some(Posted {
                 id,
                 watch: self.watch.clone(),
@@ -99,7 +99,7 @@ impl<'a> PinnedCall<'a> {
                 Some(Advert::new(memory, segment, cookie))
             }
             Err(_) => {
-                self.memory = endpoint.reclaim(memory.id).ok();
+                self.memory = endpoint.take_back(memory.id).ok();
                 None
             }
         }
@@ -119,7 +119,7 @@ impl Connection {
     /// is destroyed: if the connection was `lost`, the endpoint is none, or another one's.
     pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
         let endpoint = self.endpoint.as_mut().filter(|_| !lost);
-        let taken = endpoint.map(|c| c.reclaim(memory.id));
+        let taken = endpoint.map(|c| c.take_back(memory.id));
         taken.and_then(Result::ok).ok_or(memory.watch)
     }
 }

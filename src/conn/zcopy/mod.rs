@@ -194,7 +194,7 @@ impl Zcopy {
     /// Returns true if something waits for the completion of a work request, so that its
     /// notification is needed.
     pub(crate) fn is_busy(&self) -> bool {
-        self.has_lent()
+        self.has_posted()
             && (self.blocks.adverts().any(Advert::is_ending)
                 || self.blocks.is_sending()
                 || self.sink.as_ref().is_some_and(Advert::is_ending)
@@ -211,7 +211,7 @@ impl Zcopy {
     }
 
     /// Returns true if the transport owns blocks.
-    pub(crate) fn has_lent(&self) -> bool {
+    pub(crate) fn has_posted(&self) -> bool {
         !self.blocks.is_empty() || self.sink.is_some() || self.reading.is_some()
     }
 

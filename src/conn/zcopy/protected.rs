@@ -178,10 +178,10 @@ pub(crate) fn move_away(sk: &SdpSock) {
             Err(_) => (memory, None),
         };
         let watch = bytes.watch();
-        let lent = c.endpoint.as_mut().ok_or(None);
-        let lent = lent.and_then(|e| e.lend(bytes).map_err(Some));
+        let entry = c.endpoint.as_mut().ok_or(None);
+        let entry = entry.and_then(|e| e.post_block(bytes).map_err(Some));
         let mut lost = None;
-        if let (Ok(id), Some(watch)) = (lent, watch) {
+        if let (Ok(id), Some(watch)) = (entry, watch) {
             let posted = Posted { id, watch };
             let moved = c.zcopy.blocks.moved(cookie, posted, rest.is_some());
             if rest.is_none() {

@@ -255,11 +255,11 @@ impl Connection {
             return Some(memory);
         };
         let len = memory.len();
-        let lent = match (mapped, self.endpoint.as_mut()) {
-            (Some(_), Some(endpoint)) => endpoint.lend(memory),
+        let entry = match (mapped, self.endpoint.as_mut()) {
+            (Some(_), Some(endpoint)) => endpoint.post_block(memory),
             _ => Err(memory),
         };
-        let id = match lent {
+        let id = match entry {
             Ok(id) => id,
             Err(memory) => {
                 // out of memory: the timer retries

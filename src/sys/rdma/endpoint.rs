@@ -17,7 +17,7 @@ use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
 use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
-use super::send::blocks::{BlockId, BlockSpan, BlockTable, Lendable, Transfer};
+use super::send::blocks::{BlockId, BlockMemory, BlockSpan, BlockTable, Transfer};
 use super::send::message::SendWr;
 use super::send::queue::{SendParts, SendQueue, SendWc, Unacknowledged};
 use crate::sys::rdma::buffer::Buffer;
@@ -128,14 +128,14 @@ impl QueueSet {
     }
 }
 
-/// One end of a connection at the device. Dropped in process context; with lent memory only by
+/// One end of a connection at the device. Dropped in process context; with blocks only by
 /// [`Endpoint::into_queues`].
 ///
 /// # Invariants
 ///
 /// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
 /// PD. It is destroyed before any of them: fields are dropped in this order.
-pub(crate) struct Endpoint<B: Lendable> {
+pub(crate) struct Endpoint<B: BlockMemory> {
     qp: OwnedQp,
     send: SendQueue<B>,
     receive: ReceiveQueue,
@@ -145,11 +145,11 @@ pub(crate) struct Endpoint<B: Lendable> {
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
 // pointers are to memory that the endpoint owns.
-unsafe impl<B: Lendable> Send for Endpoint<B> {}
+unsafe impl<B: BlockMemory> Send for Endpoint<B> {}
 // SAFETY: Shared references give access to nothing but numbers.
-unsafe impl<B: Lendable> Sync for Endpoint<B> {}
+unsafe impl<B: BlockMemory> Sync for Endpoint<B> {}
 
-impl<B: Lendable> Endpoint<B> {
+impl<B: BlockMemory> Endpoint<B> {
     /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
@@ -223,7 +223,7 @@ impl<B: Lendable> Endpoint<B> {
         self.qp.close()
     }
 
-    /// Destroys it, apart from the reusable parts if they work, and releases lent memory. Context:
+    /// Destroys it, apart from the reusable parts if they work, and releases all blocks. Context:
     /// process.
     ///
     /// # Errors
@@ -306,14 +306,14 @@ impl<B: Lendable> Endpoint<B> {
         self.send.post(message)
     }
 
-    /// See [`SendQueue::post_lent`].
-    pub(crate) fn post_lent(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result {
-        self.send.post_lent(message, payload)
+    /// See [`SendQueue::post_block_span`].
+    pub(crate) fn post_block_span(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result {
+        self.send.post_block_span(message, payload)
     }
 
-    /// See [`SendQueue::lent_payload`].
-    pub(crate) fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
-        self.send.lent_payload(payload)
+    /// See [`SendQueue::block_payload`].
+    pub(crate) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
+        self.send.block_payload(payload)
     }
 
     /// See [`SendQueue::can_read`].
@@ -344,35 +344,35 @@ impl<B: Lendable> Endpoint<B> {
         self.receive.mapper()
     }
 
-    /// See [`SendQueue::lend`].
-    pub(crate) fn lend(&mut self, memory: B) -> Result<BlockId, B> {
-        self.send.lend(memory)
+    /// See [`SendQueue::post_block`].
+    pub(crate) fn post_block(&mut self, memory: B) -> Result<BlockId, B> {
+        self.send.post_block(memory)
     }
 
-    /// See [`SendQueue::reclaim`].
-    pub(crate) fn reclaim(&mut self, loan: BlockId) -> Result<B> {
-        self.send.reclaim(loan)
+    /// See [`SendQueue::take_back`].
+    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<B> {
+        self.send.take_back(block)
     }
 
     /// See [`SendQueue::register`].
-    pub(crate) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
-        self.send.register(loan, access)
+    pub(crate) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
+        self.send.register(block, access)
     }
 
     /// See [`SendQueue::invalidate`].
-    pub(crate) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
-        self.send.invalidate(loan, cookie)
+    pub(crate) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
+        self.send.invalidate(block, cookie)
     }
 
     /// See [`SendQueue::transfer`].
-    pub(crate) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
-        self.send.transfer(loan, t)
+    pub(crate) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
+        self.send.transfer(block, t)
     }
 
-    /// Returns the receiver of the notification that lent memory was released, if any is lent.
+    /// Returns the receiver of the notification that blocks were released, if there are any.
     pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
         self.send
-            .has_loans()
+            .has_blocks()
             .then(|| self.send.cq().ready())
             .flatten()
     }

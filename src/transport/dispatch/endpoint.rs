@@ -59,18 +59,18 @@ impl Transport for Endpoint {
     of_the_carrier! { &mut self:
         post_receive(b: Buffer) -> Result<(), Buffer>;
         post_send(s: &SendWr<'_>) -> Result;
-        post_lent(s: &SendWr<'_>, payload: &BlockSpan) -> Result;
-        lent_payload(payload: &BlockSpan) -> u32;
+        post_block_span(s: &SendWr<'_>, payload: &BlockSpan) -> Result;
+        block_payload(payload: &BlockSpan) -> u32;
         flush() -> Result;
         poll_receive() -> Option<Completion>;
         poll_send() -> Option<SendCompletion>;
         arm_receive(of: NotifyOn) -> Arming;
         arm_send() -> Arming;
-        lend(p: Pinned) -> Result<BlockId, Pinned>;
-        reclaim(loan: BlockId) -> Result<Pinned>;
-        register(loan: BlockId, access: Access) -> Result<Key>;
-        invalidate(loan: BlockId, cookie: u64) -> Result;
-        transfer(loan: BlockId, t: &Transfer) -> Result<u32>;
+        post_block(p: Pinned) -> Result<BlockId, Pinned>;
+        take_back(block: BlockId) -> Result<Pinned>;
+        register(block: BlockId, access: Access) -> Result<Key>;
+        invalidate(block: BlockId, cookie: u64) -> Result;
+        transfer(block: BlockId, t: &Transfer) -> Result<u32>;
     }
 }
 
@@ -273,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the allocator of blocks for [`Transport::lend`]; `None` if the transport has none.
+    /// Returns the allocator for [`Transport::post_block`]; `None` if the transport has none.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
         let pinning = match &self.carrier {
             Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),

@@ -7,7 +7,7 @@
 //! other end's owner that would only wait otherwise. The second one runs only if no other task
 //! wants its processor.
 
-use super::loans::Accessed;
+use super::blocks::Accessed;
 use super::pair::{Ends, Pair, Side};
 use super::pair_end::PairEnd;
 use super::ready::call;
@@ -72,15 +72,15 @@ impl PairEnd {
     /// Begins the next segment, if any.
     fn begin(&mut self, peer: &mut PairEnd) -> Option<Step> {
         let next = self.next_transfer().filter(|t| t.left() > 0)?;
-        let (loan, t, begun) = (next.loan, next.transfer, next.begun);
+        let (block, t, begun) = (next.block, next.transfer, next.begun);
         let part = (next.left() / 4).next_multiple_of(PAGE as u32);
         let len = part.clamp(STEP, MOST_STEP).min(next.left());
         next.begun += len;
-        let step = self.loans.pages(loan).and_then(|ours| {
+        let step = self.blocks.pages(block).and_then(|ours| {
             Ok(Step {
                 ours,
                 offset: t.offset as usize + begun as usize,
-                theirs: peer.loans.begin_access(&t, begun)?,
+                theirs: peer.blocks.begin_access(&t, begun)?,
                 len,
                 read: t.read,
             })
@@ -209,7 +209,7 @@ impl CopyJob {
         self.pair.copied(both);
         let (mine, other) = both.ends(self.side);
         if let Some(other) = other {
-            other.loans.end_access(&step.theirs);
+            other.blocks.end_access(&step.theirs);
         }
         if let Some(mine) = mine {
             mine.end(step.len, result);

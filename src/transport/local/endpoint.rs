@@ -262,11 +262,11 @@ impl Transport for Endpoint {
         Ok(())
     }
 
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
-        self.post(|mine, other| mine.post_lent(other, s, payload))
+    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
+        self.post(|mine, other| mine.post_block_span(other, s, payload))
     }
 
-    fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
+    fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         // pages are copied one by one, wherever they lie
         payload.len
     }
@@ -340,24 +340,24 @@ impl Transport for Endpoint {
         self.end(|e| e.in_flight()).unwrap_or(0)
     }
 
-    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
-        self.pair.lend(self.side, p)
+    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
+        self.pair.post_block(self.side, p)
     }
 
-    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
-        self.end(|e| e.reclaim(loan)).ok_or(EIO)?
+    fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+        self.end(|e| e.take_back(block)).ok_or(EIO)?
     }
 
-    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
-        self.end(|e| e.register(loan, access)).ok_or(EIO)?
+    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
+        self.end(|e| e.register(block, access)).ok_or(EIO)?
     }
 
-    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
+    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         self.unflushed = true;
-        self.pair.invalidate(self.side, loan, cookie)
+        self.pair.invalidate(self.side, block, cookie)
     }
 
-    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
-        self.end(|e| e.transfer(loan, t)).ok_or(EIO)?
+    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
+        self.end(|e| e.transfer(block, t)).ok_or(EIO)?
     }
 }

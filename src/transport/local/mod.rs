@@ -16,7 +16,7 @@
 //! * [`ready`]: notification of the owners;
 //! * [`tally`]: counts of an end, read without the lock;
 //! * [`copy_job`]: execution of READs and WRITEs;
-//! * [`loans`] and [`lent`]: blocks of program memory;
+//! * [`blocks`] and [`entry`]: blocks of program memory;
 //! * [`waiting`]: messages that wait for the peer's buffers.
 //!
 //! **Locks.** The pair's spinlock is taken under that of either connection. No upcall is made
@@ -27,12 +27,12 @@
 //! in any context, because a workqueue finishes; `destroy` does it at once. Two links hold each
 //! other until one of them ends.
 
+mod block_span;
+mod blocks;
 mod cm_link;
 mod connect;
 mod copy_job;
 mod endpoint;
-mod lent;
-mod loans;
 mod pair;
 mod pair_end;
 mod ready;

@@ -250,19 +250,19 @@ impl Pair {
         })
     }
 
-    pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<BlockId, Pinned> {
+    pub(super) fn post_block(&self, side: Side, p: Pinned) -> Result<BlockId, Pinned> {
         let mut both = self.both();
         match both.ends(side).0 {
-            Some(mine) => mine.lend(p),
+            Some(mine) => mine.post_block(p),
             None => Err(p),
         }
     }
 
-    pub(super) fn invalidate(&self, side: Side, loan: BlockId, cookie: u64) -> Result {
+    pub(super) fn invalidate(&self, side: Side, block: BlockId, cookie: u64) -> Result {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut().ok_or(EIO)?;
-        mine.invalidate(loan, cookie)?;
+        mine.invalidate(block, cookie)?;
         mine.carry_on(other);
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! A [`PairEnd`] has the owner's posted buffers, the messages received in them, and requests that
 //! are not carried out yet. The lock of the [`Pair`](super::pair::Pair) protects it while attached.
 
-use super::loans::Loans;
+use super::blocks::BlockList;
 use super::ready::{News, OrphanedPeer, Ready};
 use super::received::Received;
 use super::tally::Counts;
@@ -57,7 +57,7 @@ pub(super) struct PairEnd {
     /// Set while a task of the other end's owner carries out transfers of this end.
     pub(super) is_helped: bool,
     /// Memory of the program.
-    pub(super) loans: Loans,
+    pub(super) blocks: BlockList,
     /// Completions to be polled.
     done: Ring<SendCompletion>,
     /// Kind of message of which the owner is to be notified next, if armed.
@@ -91,7 +91,7 @@ impl PairEnd {
             reads: 0,
             carries: false,
             is_helped: false,
-            loans: Loans::new(),
+            blocks: BlockList::new(),
             done: Ring::new(),
             receive_armed: None,
             send_armed: false,
@@ -175,38 +175,38 @@ impl PairEnd {
         self.broken
     }
 
-    /// See [`crate::transport::Transport::lend`].
-    pub(super) fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
-        self.loans.lend(p)
+    /// See [`crate::transport::Transport::post_block`].
+    pub(super) fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
+        self.blocks.post_block(p)
     }
 
-    /// See [`crate::transport::Transport::reclaim`].
-    pub(super) fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
-        self.loans.reclaim(loan)
+    /// See [`crate::transport::Transport::take_back`].
+    pub(super) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+        self.blocks.take_back(block)
     }
 
     /// See [`crate::transport::Transport::register`].
-    pub(super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
+    pub(super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
         }
-        self.loans.register(loan, access)
+        self.blocks.register(block, access)
     }
 
     /// Queues the end of the peer's access.
-    pub(super) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
+    pub(super) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
         if self.rdma_space() == 0 {
             return Err(ENOSPC);
         }
-        self.loans.stop_access(loan)?;
-        self.wait(Waiting::Invalidate { loan, cookie })
+        self.blocks.stop_access(block)?;
+        self.wait(Waiting::Invalidate { block, cookie })
     }
 
     /// Queues a transfer.
-    pub(super) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
+    pub(super) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         if self.broken {
             return Err(EIO);
         }
@@ -214,8 +214,8 @@ impl PairEnd {
             return Err(ENOSPC);
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
-        self.loans.begin(loan, t)?;
-        self.wait(Waiting::Transfer(PartialTransfer::new(loan, t)))?;
+        self.blocks.begin(block, t)?;
+        self.wait(Waiting::Transfer(PartialTransfer::new(block, t)))?;
         self.reads += u16::from(t.read);
         Ok(t.len)
     }
@@ -234,7 +234,7 @@ impl PairEnd {
             return;
         };
         let t = done.transfer;
-        self.loans.over(done.loan);
+        self.blocks.over(done.block);
         self.reads -= u16::from(t.read);
         self.notify_done(SendCompletion::Moved {
             cookie: t.cookie,
@@ -436,17 +436,17 @@ impl PairEnd {
                                 self.notify_done(SendCompletion::Sent { cookie });
                             }
                         }
-                        Some(Waiting::Lent(m)) => self.deliver_lent(other, &m),
+                        Some(Waiting::Lent(m)) => self.deliver_block_span(other, &m),
                         _ => return,
                     }
                 }
-                Some(Waiting::Invalidate { loan, cookie }) => {
-                    let (loan, cookie) = (*loan, *cookie);
-                    if self.loans.is_accessed(loan) {
+                Some(Waiting::Invalidate { block, cookie }) => {
+                    let (block, cookie) = (*block, *cookie);
+                    if self.blocks.is_accessed(block) {
                         return;
                     }
                     self.waiting.pop_front();
-                    self.loans.access_ended(loan);
+                    self.blocks.access_ended(block);
                     self.notify_done(SendCompletion::Ended { cookie });
                 }
                 Some(Waiting::Transfer(_)) | None => return,
@@ -461,7 +461,7 @@ impl Drop for PairEnd {
         if let Some(copying) = self.copying.take() {
             copying.wait_for_copies();
         }
-        if self.loans.destroy() {
+        if self.blocks.destroy() {
             self.owner.sent();
         }
     }

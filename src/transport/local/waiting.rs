@@ -52,7 +52,7 @@ impl WaitingMessage {
 }
 
 /// Waiting message with payload from a block.
-pub(super) struct LentMessage {
+pub(super) struct BlockMessage {
     pub(super) head: Head,
     pub(super) payload: BlockSpan,
     pub(super) solicited: bool,
@@ -62,12 +62,12 @@ pub(super) struct LentMessage {
 /// Waiting request.
 pub(super) enum Waiting {
     Message(WaitingMessage),
-    Lent(LentMessage),
+    Lent(BlockMessage),
     /// A READ or WRITE.
     Transfer(PartialTransfer),
     /// The end of the peer's access to memory.
     Invalidate {
-        loan: BlockId,
+        block: BlockId,
         cookie: u64,
     },
 }
@@ -85,7 +85,7 @@ impl Waiting {
 
 /// READ or WRITE; its first bytes may be copied already.
 pub(super) struct PartialTransfer {
-    pub(super) loan: BlockId,
+    pub(super) block: BlockId,
     pub(super) transfer: Transfer,
     /// Bytes of begun segments, copied or not.
     pub(super) begun: u32,
@@ -93,9 +93,9 @@ pub(super) struct PartialTransfer {
 }
 
 impl PartialTransfer {
-    pub(super) fn new(loan: BlockId, transfer: &Transfer) -> Self {
+    pub(super) fn new(block: BlockId, transfer: &Transfer) -> Self {
         PartialTransfer {
-            loan,
+            block,
             transfer: *transfer,
             begun: 0,
             copied: 0,

@@ -206,12 +206,12 @@ impl Transport for Endpoint {
         self.endpoint_mut().ok_or(EIO)?.post_send(s)
     }
 
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
-        self.endpoint_mut().ok_or(EIO)?.post_lent(s, payload)
+    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.post_block_span(s, payload)
     }
 
-    fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
-        self.endpoint_mut().map_or(0, |e| e.lent_payload(payload))
+    fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
+        self.endpoint_mut().map_or(0, |e| e.block_payload(payload))
     }
 
     fn flush(&mut self) -> Result {
@@ -268,26 +268,26 @@ impl Transport for Endpoint {
         self.endpoint().map_or(0, verbs::Endpoint::in_flight)
     }
 
-    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
+    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         match self.endpoint_mut() {
-            Some(e) => e.lend(p),
+            Some(e) => e.post_block(p),
             None => Err(p),
         }
     }
 
-    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
-        self.endpoint_mut().ok_or(EIO)?.reclaim(loan)
+    fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+        self.endpoint_mut().ok_or(EIO)?.take_back(block)
     }
 
-    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
-        self.endpoint_mut().ok_or(EIO)?.register(loan, access)
+    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
+        self.endpoint_mut().ok_or(EIO)?.register(block, access)
     }
 
-    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
-        self.endpoint_mut().ok_or(EIO)?.invalidate(loan, cookie)
+    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.invalidate(block, cookie)
     }
 
-    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
-        self.endpoint_mut().ok_or(EIO)?.transfer(loan, t)
+    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
+        self.endpoint_mut().ok_or(EIO)?.transfer(block, t)
     }
 }

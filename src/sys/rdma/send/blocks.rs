@@ -21,7 +21,7 @@ use kernel::alloc;
 use kernel::prelude::*;
 
 /// Maximum number of blocks at a time.
-const LOANS: usize = 16;
+const BLOCKS: usize = 16;
 /// Maximum number of queued requests with blocks before posting.
 const LISTS: usize = 4;
 
@@ -71,7 +71,7 @@ pub(crate) struct Transfer {
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSpan {
     /// Block.
-    pub(crate) loan: BlockId,
+    pub(crate) block: BlockId,
     pub(crate) offset: u32,
     /// Number of bytes.
     pub(crate) len: u32,
@@ -79,7 +79,7 @@ pub(crate) struct BlockSpan {
 
 /// Type of a block's owner. The queue holds the memory meanwhile, so that no method of this type
 /// can release memory that a device may access.
-pub(crate) trait Lendable: Send {
+pub(crate) trait BlockMemory: Send {
     /// Takes the device's part of the memory out, if it was made for one. Does not sleep.
     fn take_memory(&mut self) -> Option<UserMemory>;
 
@@ -101,7 +101,7 @@ pub(super) struct BlockEntry<B> {
     pub(super) ending: bool,
 }
 
-impl<B: Lendable> BlockEntry<B> {
+impl<B: BlockMemory> BlockEntry<B> {
     fn whole(self) -> B {
         let mut owner = self.owner;
         owner.put_back(self.memory);
@@ -122,7 +122,7 @@ pub(in super::super) struct BlockTable<B> {
     pub(super) reads: u16,
 }
 
-impl<B: Lendable> BlockTable<B> {
+impl<B: BlockMemory> BlockTable<B> {
     /// Makes an empty table; a work request can have up to `gather` pieces of memory.
     pub(in super::super) fn new(gather: u8) -> Self {
         BlockTable {
@@ -148,29 +148,29 @@ impl<B: Lendable> BlockTable<B> {
             let flags = GFP_ATOMIC | charged;
             let n = LISTS * self.list();
             self.sges.resize(n, c::ib_sge::default(), flags)?;
-            self.entries.reserve(LOANS, flags)?;
-            for _ in 0..LOANS {
+            self.entries.reserve(BLOCKS, flags)?;
+            for _ in 0..BLOCKS {
                 let _ = self.entries.push_within_capacity(None);
             }
         }
         Ok(())
     }
 
-    pub(super) fn find(&mut self, loan: BlockId) -> Result<&mut BlockEntry<B>> {
+    pub(super) fn find(&mut self, block: BlockId) -> Result<&mut BlockEntry<B>> {
         self.entries
-            .get_mut(usize::from(loan.index))
+            .get_mut(usize::from(block.index))
             .and_then(Option::as_mut)
-            .filter(|l| l.number == loan.number)
+            .filter(|l| l.number == block.number)
             .ok_or(ENOENT)
     }
 
-    fn lent(&mut self, index: u8) -> Option<&mut BlockEntry<B>> {
+    fn entry(&mut self, index: u8) -> Option<&mut BlockEntry<B>> {
         self.entries.get_mut(usize::from(index))?.as_mut()
     }
 
     /// Records the completion of a work request with this memory.
     pub(super) fn unused(&mut self, index: u8) {
-        if let Some(l) = self.lent(index) {
+        if let Some(l) = self.entry(index) {
             l.users = l.users.saturating_sub(1);
         }
     }
@@ -182,7 +182,7 @@ impl<B: Lendable> BlockTable<B> {
 
     /// Records the end of the peer's access.
     pub(super) fn invalidated(&mut self, index: u8) {
-        if let Some(l) = self.lent(index) {
+        if let Some(l) = self.entry(index) {
             l.ending = false;
             if let Some(sg) = l.memory.sg_mut() {
                 sg.invalidated();
@@ -195,7 +195,7 @@ impl<B: Lendable> BlockTable<B> {
         self.used = 0;
     }
 
-    /// Returns true if memory is lent.
+    /// Returns true if there are blocks.
     pub(super) fn is_in_use(&self) -> bool {
         self.entries.iter().any(Option::is_some)
     }
@@ -241,12 +241,12 @@ impl<B: Lendable> BlockTable<B> {
     /// # Errors
     ///
     /// `EBUSY`: something can access it. `ENOENT`: no such block.
-    pub(super) fn take_back(&mut self, loan: BlockId) -> Result<B> {
-        let entry = self.find(loan)?;
+    pub(super) fn take_back(&mut self, block: BlockId) -> Result<B> {
+        let entry = self.find(block)?;
         if entry.users != 0 || entry.memory.is_registered() {
             return Err(EBUSY);
         }
-        let place = self.entries.get_mut(loan.index());
+        let place = self.entries.get_mut(block.index());
         let entry = place.and_then(Option::take).ok_or(ENOENT)?;
         Ok(entry.whole())
     }

@@ -10,7 +10,7 @@ use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
 use super::super::queues::{filled, WcStatus, MAX_COPIED, MAX_SGES};
-use super::blocks::{BlockTable, Lendable};
+use super::blocks::{BlockMemory, BlockTable};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -133,7 +133,7 @@ impl SendParts {
 /// Positions from `head` to `tail` are in use; those from `flushed` on are not posted yet, those
 /// before `done` are complete. Memory that the device may access for a position is kept by its
 /// slot, is the headers' block, or is a block that counts the slot as a user.
-pub(in super::super) struct SendQueue<B: Lendable> {
+pub(in super::super) struct SendQueue<B: BlockMemory> {
     pub(super) qp: Option<Arc<QueuePair>>,
     cq: Cq,
     pub(super) mapper: Arc<MapperOwner>,
@@ -162,7 +162,7 @@ pub(in super::super) struct SendQueue<B: Lendable> {
     pub(super) broken: bool,
 }
 
-impl<B: Lendable> SendQueue<B> {
+impl<B: BlockMemory> SendQueue<B> {
     pub(in super::super) fn new(
         parts: SendParts,
         mapper: &Arc<MapperOwner>,
@@ -347,7 +347,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns true if there are blocks.
-    pub(in super::super) fn has_loans(&self) -> bool {
+    pub(in super::super) fn has_blocks(&self) -> bool {
         self.blocks.is_in_use()
     }
 

@@ -8,12 +8,12 @@ use super::super::mr::{Access, Key};
 use super::super::queues::MAX_COPIED;
 use super::super::sg::SgMapping;
 use super::super::user_memory::UserMemory;
-use super::blocks::{BlockId, BlockSpan, Lendable, Transfer};
+use super::blocks::{BlockId, BlockMemory, BlockSpan, Transfer};
 use super::message::SendWr;
 use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
 
-impl<B: Lendable> SendQueue<B> {
+impl<B: BlockMemory> SendQueue<B> {
     /// Slots reserved for messages, so that none waits for a transfer.
     fn reserve(&self) -> u16 {
         (self.slots.len() / 4) as u16
@@ -45,15 +45,15 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// The memory, if it was made for another QP, if nothing is pinned, at the maximum of blocks,
     /// or without memory for the tables.
-    pub(in super::super) fn lend(&mut self, memory: B) -> Result<BlockId, B> {
+    pub(in super::super) fn post_block(&mut self, memory: B) -> Result<BlockId, B> {
         let pd = &self.pd;
         let fits = |m: &UserMemory| m.len() != 0 && m.sg().is_some_and(|sg| sg.is_of(pd));
         self.blocks.add(memory, fits)
     }
 
     /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
-    pub(in super::super) fn reclaim(&mut self, loan: BlockId) -> Result<B> {
-        self.blocks.take_back(loan)
+    pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<B> {
+        self.blocks.take_back(block)
     }
 
     /// Queues the registration of all of the memory for the peer, and returns its key.
@@ -61,8 +61,8 @@ impl<B: Lendable> SendQueue<B> {
     /// # Errors
     ///
     /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not made for this
-    /// access, or in other use. `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
-    pub(in super::super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
+    /// access, or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
+    pub(in super::super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
         }
@@ -70,15 +70,15 @@ impl<B: Lendable> SendQueue<B> {
         if self.rdma_space() < 2 - u16::from(alone) {
             return Err(ENOSPC);
         }
-        let entry = self.blocks.find(loan)?;
+        let entry = self.blocks.find(block)?;
         let (request, key, before) = entry.memory.sg_mut().ok_or(EINVAL)?.register(access)?;
         if !alone {
-            let wr = self.registering(loan)?.rdma();
+            let wr = self.registering(block)?.rdma();
             wr.wr.opcode = c::ib_wr_opcode_IB_WR_LOCAL_INV;
             wr.wr.ex.invalidate_rkey = before;
             self.queue(false, 0);
         }
-        *self.registering(loan)? = WorkRequest { reg: request };
+        *self.registering(block)? = WorkRequest { reg: request };
         self.queue(false, 0);
         Ok(key)
     }
@@ -90,15 +90,15 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the work request at `tail`, a part of the registration of a block.
-    fn registering(&mut self, loan: BlockId) -> Result<&mut WorkRequest> {
+    fn registering(&mut self, block: BlockId) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
         else {
             return Err(EINVAL);
         };
-        self.blocks.find(loan)?.users += 1;
+        self.blocks.find(block)?.users += 1;
         slot.what = WrKind::Register {
-            index: loan.index() as u8,
+            index: block.index() as u8,
         };
         Ok(wr)
     }
@@ -109,8 +109,8 @@ impl<B: Lendable> SendQueue<B> {
     /// # Errors
     ///
     /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
-    /// `ENOENT`: not lent. `EIO`: the queue is broken.
-    pub(in super::super) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
+    /// `ENOENT`: no such block. `EIO`: the queue is broken.
+    pub(in super::super) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
@@ -123,7 +123,7 @@ impl<B: Lendable> SendQueue<B> {
         else {
             return Err(EINVAL);
         };
-        let entry = self.blocks.find(loan)?;
+        let entry = self.blocks.find(block)?;
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
         }
@@ -131,7 +131,7 @@ impl<B: Lendable> SendQueue<B> {
         entry.ending = true;
         entry.users += 1;
         slot.what = WrKind::Invalidate {
-            index: loan.index() as u8,
+            index: block.index() as u8,
         };
         slot.cookie = cookie;
         let wr = &mut wr.rdma().wr;
@@ -148,8 +148,8 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EBUSY`: the peer has
     /// access to the memory. `EINVAL`: outside the memory, no bytes, or memory in other use.
-    /// `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
-    pub(in super::super) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
+    /// `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
+    pub(in super::super) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         if self.broken {
             return Err(EIO);
         }
@@ -157,7 +157,7 @@ impl<B: Lendable> SendQueue<B> {
             return Err(ENOSPC);
         }
         let gather = usize::from(self.blocks.gather);
-        let len = self.with_list(|queue, list| queue.fill(loan, t, list.get_mut(..gather)))?;
+        let len = self.with_list(|queue, list| queue.fill(block, t, list.get_mut(..gather)))?;
         self.blocks.reads += u16::from(t.read);
         self.queue(true, 0);
         Ok(len)
@@ -190,10 +190,10 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: all slots are taken. `EBUSY`: the peer has access to the memory. `EINVAL`: the
-    /// header is too large, or more than [`Self::lent_payload`]. `ENOENT`: not lent. `EIO`: the
-    /// queue is broken.
-    pub(in super::super) fn post_lent(
+    /// `ENOSPC`: all slots are taken. `EBUSY`: the peer has access to the block. `EINVAL`: the
+    /// header is too large, or more than [`Self::block_payload`]. `ENOENT`: no such block. `EIO`:
+    /// the queue is broken.
+    pub(in super::super) fn post_block_span(
         &mut self,
         message: &SendWr<'_>,
         payload: &BlockSpan,
@@ -204,7 +204,7 @@ impl<B: Lendable> SendQueue<B> {
         if self.room() == 0 {
             return Err(ENOSPC);
         }
-        self.with_list(|queue, list| queue.fill_lent(message, payload, list))?;
+        self.with_list(|queue, list| queue.fill_block_span(message, payload, list))?;
         self.messages += 1;
         let solicited = match message.solicited {
             true => c::ib_send_flags_IB_SEND_SOLICITED,
@@ -215,7 +215,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Fills in the work request at `tail` for a message with payload from a block.
-    fn fill_lent(
+    fn fill_block_span(
         &mut self,
         message: &SendWr<'_>,
         payload: &BlockSpan,
@@ -226,7 +226,7 @@ impl<B: Lendable> SendQueue<B> {
         }
         let position = self.slot_of(self.tail);
         let header = self.copy_own(position, message, false, false)?;
-        let memory = self.readable(payload.loan)?;
+        let memory = self.readable(payload.block)?;
         let end = payload.offset.checked_add(payload.len).ok_or(EINVAL)?;
         let (own, places) = list.split_first_mut().ok_or(EINVAL)?;
         *own = header;
@@ -241,9 +241,9 @@ impl<B: Lendable> SendQueue<B> {
         if found != payload.len as usize {
             return Err(EINVAL);
         }
-        self.blocks.find(payload.loan)?.users += 1;
+        self.blocks.find(payload.block)?.users += 1;
         slot.what = WrKind::Lent {
-            index: payload.loan.index() as u8,
+            index: payload.block.index() as u8,
             len: payload.len,
         };
         slot.cookie = message.cookie;
@@ -255,8 +255,8 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the block, if the device may read it.
-    fn readable(&mut self, loan: BlockId) -> Result<&UserMemory> {
-        let memory = &self.blocks.find(loan)?.memory;
+    fn readable(&mut self, block: BlockId) -> Result<&UserMemory> {
+        let memory = &self.blocks.find(block)?.memory;
         if memory.is_registered() {
             return Err(EBUSY);
         }
@@ -267,7 +267,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the number of these bytes of a block that fit in one message; 0: none.
-    pub(in super::super) fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
+    pub(in super::super) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         let places = self.blocks.list() - 1;
         let is_full = self.blocks.used + places > self.blocks.sges.len();
         // earlier lists belong to queued requests
@@ -276,7 +276,7 @@ impl<B: Lendable> SendQueue<B> {
         }
         let at = self.blocks.used;
         let mut list = core::mem::take(&mut self.blocks.sges);
-        let found = match (self.readable(payload.loan), list.get_mut(at..at + places)) {
+        let found = match (self.readable(payload.block), list.get_mut(at..at + places)) {
             (Ok(memory), Some(list)) => {
                 let (found, _) = memory.locate(payload.offset as usize, payload.len as usize, list);
                 found
@@ -288,14 +288,19 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Fills in the work request at `tail` for a transfer.
-    fn fill(&mut self, loan: BlockId, t: &Transfer, sges: Option<&mut [c::ib_sge]>) -> Result<u32> {
+    fn fill(
+        &mut self,
+        block: BlockId,
+        t: &Transfer,
+        sges: Option<&mut [c::ib_sge]>,
+    ) -> Result<u32> {
         let sges = sges.ok_or(EINVAL)?;
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
         else {
             return Err(EINVAL);
         };
-        let entry = self.blocks.find(loan)?;
+        let entry = self.blocks.find(block)?;
         let memory = &entry.memory;
         let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
         if t.len == 0 || end as usize > memory.len() {
@@ -315,7 +320,7 @@ impl<B: Lendable> SendQueue<B> {
         }
         entry.users += 1;
         slot.what = WrKind::Transfer {
-            index: loan.index() as u8,
+            index: block.index() as u8,
             len: found,
             read: t.read,
         };

@@ -10,11 +10,11 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Maximum number of blocks.
-const LOANS: usize = 16;
+const BLOCKS: usize = 16;
 
 /// Block that the transport owns.
 struct BlockEntry {
-    loan: BlockId,
+    block: BlockId,
     memory: Pinned,
     /// Transfers and messages of this end in flight.
     users: u16,
@@ -28,41 +28,41 @@ struct BlockEntry {
 
 /// Segment of a block that is being copied for the peer.
 pub(super) struct Accessed {
-    loan: BlockId,
+    block: BlockId,
     pub(super) pages: Arc<Pages>,
     /// Offset in `pages`.
     pub(super) at: usize,
 }
 
 /// Blocks of an end. Allocated for the first block: most connections have none.
-pub(super) struct Loans {
-    lent: KVec<Option<BlockEntry>>,
+pub(super) struct BlockList {
+    entries: KVec<Option<BlockEntry>>,
     next: u32,
 }
 
-impl Loans {
+impl BlockList {
     pub(super) const fn new() -> Self {
-        Loans {
-            lent: KVec::new(),
+        BlockList {
+            entries: KVec::new(),
             next: 0,
         }
     }
 
     fn prepare(&mut self) -> Result {
-        if self.lent.is_empty() {
-            self.lent.reserve(LOANS, GFP_ATOMIC)?;
-            for _ in 0..LOANS {
-                let _ = self.lent.push_within_capacity(None);
+        if self.entries.is_empty() {
+            self.entries.reserve(BLOCKS, GFP_ATOMIC)?;
+            for _ in 0..BLOCKS {
+                let _ = self.entries.push_within_capacity(None);
             }
         }
         Ok(())
     }
 
-    fn find(&mut self, loan: BlockId) -> Result<&mut BlockEntry> {
-        self.lent
-            .get_mut(loan.index())
+    fn find(&mut self, block: BlockId) -> Result<&mut BlockEntry> {
+        self.entries
+            .get_mut(block.index())
             .and_then(Option::as_mut)
-            .filter(|l| l.loan == loan)
+            .filter(|l| l.block == block)
             .ok_or(ENOENT)
     }
 
@@ -70,49 +70,49 @@ impl Loans {
     ///
     /// # Errors
     ///
-    /// Returns the memory if it is pinned for a device or empty, if there are [`LOANS`] blocks, or
+    /// Returns the memory if it is pinned for a device or empty, if there are [`BLOCKS`] blocks, or
     /// out of memory.
-    pub(super) fn lend(&mut self, memory: Pinned) -> Result<BlockId, Pinned> {
+    pub(super) fn post_block(&mut self, memory: Pinned) -> Result<BlockId, Pinned> {
         let fits = memory.len() != 0 && memory.pages().is_some();
         if !fits || self.prepare().is_err() {
             return Err(memory);
         }
-        let free = self.lent.iter().position(Option::is_none);
-        let Some((index, place)) = free.and_then(|i| Some((i, self.lent.get_mut(i)?))) else {
+        let free = self.entries.iter().position(Option::is_none);
+        let Some((index, place)) = free.and_then(|i| Some((i, self.entries.get_mut(i)?))) else {
             return Err(memory);
         };
-        let loan = BlockId::new(index as u8, self.next);
+        let block = BlockId::new(index as u8, self.next);
         self.next = self.next.wrapping_add(1);
         *place = Some(BlockEntry {
-            loan,
+            block,
             memory,
             users: 0,
             key: None,
             accesses: 0,
             ending: false,
         });
-        Ok(loan)
+        Ok(block)
     }
 
     /// Returns the memory of a block that nothing accesses. `EBUSY`: it is in use.
-    pub(super) fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
-        let lent = self.find(loan)?;
-        if lent.users != 0 || lent.key.is_some() {
+    pub(super) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+        let entry = self.find(block)?;
+        if entry.users != 0 || entry.key.is_some() {
             return Err(EBUSY);
         }
-        let lent = self.lent.get_mut(loan.index()).and_then(Option::take);
-        Ok(lent.ok_or(ENOENT)?.memory)
+        let entry = self.entries.get_mut(block.index()).and_then(Option::take);
+        Ok(entry.ok_or(ENOENT)?.memory)
     }
 
     /// Grants the peer access and returns the key.
-    pub(super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
+    pub(super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         // 2^31 addresses with 2^31 bytes each; memory uses the first few.
         let address = u64::from(random_below(1 << 31) + 1) << 31;
-        let lent = self.find(loan)?;
-        if lent.key.is_some() || lent.users != 0 {
+        let entry = self.find(block)?;
+        if entry.key.is_some() || entry.users != 0 {
             return Err(EBUSY);
         }
-        let pages = lent.memory.pages().ok_or(EINVAL)?;
+        let pages = entry.memory.pages().ok_or(EINVAL)?;
         if access == Access::Write && !pages.writable() {
             return Err(EINVAL);
         }
@@ -121,32 +121,32 @@ impl Loans {
             address: address + u64::from(pages.offset()),
             len: u32::try_from(pages.len())?,
         };
-        lent.key = Some((key, access));
+        entry.key = Some((key, access));
         Ok(key)
     }
 
     /// Marks the end of the peer's access as posted.
-    pub(super) fn stop_access(&mut self, loan: BlockId) -> Result {
-        let lent = self.find(loan)?;
-        if lent.key.is_none() {
+    pub(super) fn stop_access(&mut self, block: BlockId) -> Result {
+        let entry = self.find(block)?;
+        if entry.key.is_none() {
             return Err(EINVAL);
         }
-        match core::mem::replace(&mut lent.ending, true) {
+        match core::mem::replace(&mut entry.ending, true) {
             true => Err(crate::sys::errno::EALREADY.into()),
             false => Ok(()),
         }
     }
 
     /// Ends the peer's access.
-    pub(super) fn access_ended(&mut self, loan: BlockId) {
-        if let Ok(lent) = self.find(loan) {
-            (lent.key, lent.ending) = (None, false);
+    pub(super) fn access_ended(&mut self, block: BlockId) {
+        if let Ok(entry) = self.find(block) {
+            (entry.key, entry.ending) = (None, false);
         }
     }
 
     /// Counts a message as a user of the block.
     pub(super) fn begin_message(&mut self, part: &BlockSpan) -> Result {
-        self.begin_part(part.loan, part.offset, part.len, false)
+        self.begin_part(part.block, part.offset, part.len, false)
     }
 
     /// Counts a transfer as a user of the block.
@@ -155,33 +155,33 @@ impl Loans {
     ///
     /// `EBUSY`: the peer has access. `EINVAL`: empty, beyond the block, or not writable. `ENOENT`:
     /// no such block.
-    pub(super) fn begin(&mut self, loan: BlockId, t: &Transfer) -> Result {
-        self.begin_part(loan, t.offset, t.len, t.read)
+    pub(super) fn begin(&mut self, block: BlockId, t: &Transfer) -> Result {
+        self.begin_part(block, t.offset, t.len, t.read)
     }
 
-    fn begin_part(&mut self, loan: BlockId, offset: u32, len: u32, written: bool) -> Result {
-        let lent = self.find(loan)?;
-        let pages = lent.memory.pages().ok_or(EINVAL)?;
+    fn begin_part(&mut self, block: BlockId, offset: u32, len: u32, written: bool) -> Result {
+        let entry = self.find(block)?;
+        let pages = entry.memory.pages().ok_or(EINVAL)?;
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || end as usize > pages.len() || (written && !pages.writable()) {
             return Err(EINVAL);
         }
-        if lent.key.is_some() {
+        if entry.key.is_some() {
             return Err(EBUSY);
         }
-        lent.users += 1;
+        entry.users += 1;
         Ok(())
     }
 
     /// Ends the use by a transfer or message.
-    pub(super) fn over(&mut self, loan: BlockId) {
-        if let Ok(lent) = self.find(loan) {
-            lent.users = lent.users.saturating_sub(1);
+    pub(super) fn over(&mut self, block: BlockId) {
+        if let Ok(entry) = self.find(block) {
+            entry.users = entry.users.saturating_sub(1);
         }
     }
 
-    pub(super) fn pages(&mut self, loan: BlockId) -> Result<Arc<Pages>> {
-        self.find(loan)?.memory.pages().cloned().ok_or(ENOENT)
+    pub(super) fn pages(&mut self, block: BlockId) -> Result<Arc<Pages>> {
+        self.find(block)?.memory.pages().cloned().ok_or(ENOENT)
     }
 
     /// Begins a segment of the peer's transfer at its byte `begun`. `EACCES`: the key does not
@@ -192,21 +192,21 @@ impl Loans {
             false => Access::Write,
         };
         let is_meant = |(key, access): (Key, Access)| key.rkey == t.rkey && access == wanted;
-        let mut lent = self.lent.iter_mut().flatten();
-        let lent = lent.find(|l| l.key.is_some_and(is_meant));
-        let lent = lent.ok_or(EACCES)?;
-        let (key, _) = lent.key.ok_or(EACCES)?;
+        let mut entry = self.entries.iter_mut().flatten();
+        let entry = entry.find(|l| l.key.is_some_and(is_meant));
+        let entry = entry.ok_or(EACCES)?;
+        let (key, _) = entry.key.ok_or(EACCES)?;
         let at = t.address.checked_sub(key.address).ok_or(EACCES)?;
         let end = at.checked_add(u64::from(t.len)).ok_or(EACCES)?;
         if end > u64::from(key.len) {
             return Err(EACCES);
         }
-        let pages = lent.memory.pages().cloned().ok_or(EACCES)?;
+        let pages = entry.memory.pages().cloned().ok_or(EACCES)?;
         let at = usize::try_from(at)?.checked_add(begun as usize);
         let at = at.ok_or(EACCES)?;
-        lent.accesses += 1;
+        entry.accesses += 1;
         Ok(Accessed {
-            loan: lent.loan,
+            block: entry.block,
             pages,
             at,
         })
@@ -214,21 +214,21 @@ impl Loans {
 
     /// Ends a segment.
     pub(super) fn end_access(&mut self, a: &Accessed) {
-        if let Ok(lent) = self.find(a.loan) {
-            lent.accesses = lent.accesses.saturating_sub(1);
+        if let Ok(entry) = self.find(a.block) {
+            entry.accesses = entry.accesses.saturating_sub(1);
         }
     }
 
     /// Returns true if a segment of the block is being copied for the peer.
-    pub(super) fn is_accessed(&mut self, loan: BlockId) -> bool {
-        self.find(loan).is_ok_and(|l| l.accesses > 0)
+    pub(super) fn is_accessed(&mut self, block: BlockId) -> bool {
+        self.find(block).is_ok_and(|l| l.accesses > 0)
     }
 
     /// Releases all blocks. Returns true if there were any. Context: process.
     pub(super) fn destroy(&mut self) -> bool {
         let mut any = false;
-        for lent in self.lent.iter_mut().filter_map(Option::take) {
-            lent.memory.destroy();
+        for entry in self.entries.iter_mut().filter_map(Option::take) {
+            entry.memory.destroy();
             any = true;
         }
         any
