@@ -27,6 +27,7 @@ fn main() {
         .args(["-idirafter", &format!("/usr/include/{machine}-linux-gnu")])
         .args(["-c", SOURCE, "-o"])
         .arg(&object));
-    // BTF stays, which loading takes; DWARF is as large as all the rest.
+    // BTF stays, because loading needs it; DWARF is removed, because it is as large as all the
+    // rest.
     run(Command::new("llvm-strip").arg("-g").arg(&object));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The likely cause if the kernel has not loaded the module, from what every user may read.
+//! Finds the likely cause if the kernel has not loaded the module, from files that every user may
+//! read.
 
 use crate::sys;
 use std::ffi::CStr;
@@ -13,9 +14,9 @@ const ENFORCED: &CStr = c"/sys/module/module/parameters/sig_enforce";
 /// Why the module is not loaded.
 #[derive(Clone, Copy)]
 pub enum Cause {
-    /// modprobe does not know it, for this kernel.
+    /// modprobe has no such module for this kernel.
     NotInstalled(Text),
-    /// The kernel takes signed modules only.
+    /// The kernel loads signed modules only.
     Signature,
     Unknown,
 }
@@ -111,7 +112,7 @@ fn release() -> Option<Text> {
 fn holds(path: &CStr, word: &[u8]) -> Option<bool> {
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
     let mut part = [0; 4096];
-    // The end of what was read before: the word may begin there.
+    // The end of the previous part: the word may begin there.
     let mut kept = 0;
     let found = loop {
         let n = match sys::read(fd, &mut part[kept..]) {
@@ -130,7 +131,7 @@ fn holds(path: &CStr, word: &[u8]) -> Option<bool> {
     found
 }
 
-/// Does the kernel say that it takes signed modules only?
+/// Returns true if the kernel loads signed modules only.
 fn signed_only(lockdown: &CStr, enforced: &CStr) -> bool {
     let says = |path, word| holds(path, word) == Some(true);
     says(enforced, b"Y") || says(lockdown, b"[integrity]") || says(lockdown, b"[confidentiality]")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of the C library that this one replaces. Each hands on what does not concern it.
+//! The functions of the C library that this one replaces. Each passes other calls on to the C
+//! library.
 
 use crate::log;
 use crate::settings::{self, Level, Settings};
@@ -42,7 +43,7 @@ fn concerned() -> Option<&'static Settings> {
     active().filter(|s| s.uniform.is_none() || log::wanted(Level::Summary))
 }
 
-/// Has a socket be what the rules say of an address.
+/// Gives a socket the mode that the rules have for an address.
 fn apply(settings: &Settings, role: Role, fd: c_int, address: SocketAddr) {
     let of = settings
         .rules

@@ -18,7 +18,7 @@
 //! then.
 
 #![warn(unsafe_op_in_unsafe_fn)]
-// The tests look at parts; with the functions themselves in it, the test would preload itself.
+// The tests use parts of the library; with the replaced functions the test would preload itself.
 #![cfg_attr(test, allow(dead_code))]
 
 mod absent;

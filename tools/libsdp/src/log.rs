@@ -19,7 +19,7 @@ use sdp_rules::Destination;
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
-/// A line on the stack; what does not fit is cut off.
+/// A line on the stack; a longer line is truncated.
 struct Line {
     text: [u8; 512],
     length: usize,
@@ -130,13 +130,13 @@ fn to_file(path: &[u8], line: &[u8]) -> sys::Result<()> {
     done.map(drop)
 }
 
-/// A path, once its last part is there.
+/// A path, complete once its last part is added.
 fn path(line: &mut Line) -> sys::Result<&CStr> {
     line.push(b"\0");
     CStr::from_bytes_with_nul(line.as_bytes()).map_err(|_| libc::ENAMETOOLONG)
 }
 
-/// The log file of a user, by the name that the rules give it.
+/// Returns the log file of a user, by the name in the rules.
 fn open(named: &[u8], user: u32) -> sys::Result {
     let (mut directory, mut name) = (Line::new(), Line::new());
     if user == 0 {
@@ -155,8 +155,8 @@ fn open(named: &[u8], user: u32) -> sys::Result {
     }
 }
 
-/// A regular file with one name that is the user's, in a directory that nobody else can write to.
-/// Both are looked at once they are open, so that nobody can change them between.
+/// Opens a regular file with one link that the user owns, in a directory that no other user can
+/// write to. Both are checked after open(2), so that no other user can exchange them in between.
 fn open_in(directory: &CStr, name: &CStr, user: u32) -> sys::Result {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH;
     let directory = sys::open(libc::AT_FDCWD, directory, flags, 0)?;
@@ -256,7 +256,7 @@ mod tests {
             sys::close(open(path, user).unwrap());
             assert!(dir.join(format!("x.log.{user}/log")).is_file());
         } else {
-            // As somebody else: what root makes is not his.
+            // As another user, who does not own files made by root.
             assert_eq!(open(path, 4242), Err(libc::EPERM));
             assert!(dir.join("x.log.4242").is_dir());
         }

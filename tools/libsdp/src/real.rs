@@ -15,7 +15,7 @@ type Found = AtomicPtr<c_void>;
 
 fn look_up(found: &Found, name: &CStr) -> *mut c_void {
     if found.load(Relaxed).is_null() {
-        // SAFETY: looks for a name that ends with a zero.
+        // SAFETY: the name ends with a zero.
         let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         found.store(next, Relaxed);
     }

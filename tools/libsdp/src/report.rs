@@ -9,11 +9,10 @@ use crate::sys;
 use libc::c_int;
 use std::net::SocketAddr;
 
-/// Longer than the kernel takes to decide, in milliseconds.
+/// More milliseconds than the kernel needs for its decision.
 const LONGEST: u64 = 5000;
 
-/// connect(2) has given this. One that does not block is waited for until it is decided by what it
-/// goes on.
+/// connect(2) has given this. Waits for the decision of a non-blocking connect.
 pub fn connect(fd: c_int, to: SocketAddr, result: sys::Result) {
     let until = sys::now() + LONGEST;
     loop {

@@ -17,7 +17,7 @@ const NUMBER: &CStr = c"/sys/module/ib_sdp/parameters/ipproto";
 const SDP_INFO: c_int = 82;
 const SDP_ROUTE: c_int = 83;
 
-/// The protocol's number, as far as it is known.
+/// The protocol's number, once it was read.
 static PROTOCOL: AtomicI32 = AtomicI32::new(IPPROTO_SDP);
 /// No such protocol: read the number again before the next socket, without loading the module.
 const NONE: c_int = 0;
@@ -86,7 +86,7 @@ fn attempt(domain: c_int, kind: c_int, protocol: c_int) -> sys::Result {
         return Err(e);
     }
     if sys::get_int(fd, libc::IPPROTO_TCP, SDP_ROUTE).is_err() {
-        // the number is somebody else's
+        // another protocol has the number
         sys::close(fd);
         return Err(libc::EPROTOTYPE);
     }
@@ -220,7 +220,7 @@ impl std::fmt::Display for Errno {
             // unlike strerror(3) it needs no memory
             fn strerrordesc_np(e: c_int) -> *const libc::c_char;
         }
-        // SAFETY: a number; the answer is null or a string that stays.
+        // SAFETY: takes a number, and returns null or a static string.
         let text = unsafe { strerrordesc_np(self.0).as_ref().map(|t| CStr::from_ptr(t)) };
         match text.and_then(|t| t.to_str().ok()) {
             Some(text) => f.write_str(text),

@@ -2,8 +2,7 @@
 
 //! Settings from the environment and the rules' file, read once.
 //!
-//! A program that got more rights than its caller has (AT_SECURE) takes nothing from the
-//! environment.
+//! A program with more rights than its caller (AT_SECURE) ignores the environment.
 
 use sdp_rules::{Destination, Mode, Rules};
 use std::ffi::{CStr, OsStr};
@@ -14,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-/// Where the rules are if the environment does not say otherwise.
+/// Default path of the rules.
 const RULES: &str = match option_env!("SDP_RULES") {
     Some(path) => path,
     None => "/etc/libsdp.conf",
@@ -39,7 +38,7 @@ pub enum Level {
 
 /// Settings of this program.
 pub struct Settings {
-    /// The rules that speak of it.
+    /// Rules that may match it.
     pub rules: Rules,
     /// Its name, as it is shown.
     pub name: String,
@@ -60,7 +59,7 @@ pub fn known() -> Option<&'static Settings> {
     unsafe { SETTINGS.load(Acquire).as_ref() }
 }
 
-/// Reads everything, for the constructor. Says what is wrong with it.
+/// Reads everything, for the constructor. Describes its faults.
 pub fn load() -> Option<String> {
     let (settings, problem) = read();
     SETTINGS.store(Box::into_raw(Box::new(settings)), Release);
@@ -149,8 +148,7 @@ fn is_relative(preload: &[u8]) -> bool {
     libraries.any(|l| l.ends_with(b"/libsdp.so") && !l.starts_with(b"/") && !l.starts_with(b"$"))
 }
 
-/// The rules of a file. A default file that is not there is none, and means SDP where it can be
-/// had.
+/// The rules of a file. A missing default file means SDP where it is available.
 fn read_rules(path: &OsStr, named: bool) -> Result<Rules, String> {
     let text = match read_file(path) {
         Ok(text) => text,

@@ -21,8 +21,8 @@ pub fn set_errno(e: c_int) {
     unsafe { *libc::__errno_location() = e }
 }
 
-/// A system call by its name and arguments; errno stays what it was. Pointers must be good for what
-/// the call does with them.
+/// Makes a system call by its name and arguments, and preserves errno. Pointers must be valid for
+/// the call.
 macro_rules! call {
     ($name:ident $(, $argument:expr)*) => {{
         let before = errno();
@@ -53,7 +53,7 @@ pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result {
     unsafe { call!(SYS_socket, family, kind, protocol) }
 }
 
-/// An address of IPv4 or IPv6; none if it is none.
+/// Parses an address of IPv4 or IPv6. `None`: it is of another family.
 ///
 /// # Safety
 ///
@@ -63,7 +63,7 @@ pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> O
     if from.is_null() || length < mem::size_of::<libc::sockaddr_in>() {
         return None;
     }
-    // SAFETY: by the caller there are so many bytes, which hold the family.
+    // SAFETY: the caller guarantees this number of bytes, which include the family.
     let family = unsafe { (&raw const (*from).sa_family).read_unaligned() };
     match i32::from(family) {
         libc::AF_INET => {
@@ -172,7 +172,7 @@ pub fn clock(which: libc::clockid_t) -> libc::timespec {
     t
 }
 
-/// Milliseconds of a clock that only goes forward.
+/// Milliseconds of a monotonic clock.
 pub fn now() -> u64 {
     let t = clock(libc::CLOCK_MONOTONIC);
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A server and two clients of it, in one process; each has to be TCP's.
+/// A server and two clients of it in one process; each has to use TCP.
 fn program() {
     for _ in 0..2 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -94,7 +94,7 @@ fn absent() {
     one(&said(&absolute(), QUIET, &simple), ABSENT);
 }
 
-/// The library has no part in it.
+/// The library does not affect it.
 fn tcp_only() {
     let rules = "use tcp server * *:*\nuse tcp client * *:*\n";
     let all = [("LIBSDP_LOG", "stderr:1")];
@@ -136,7 +136,7 @@ fn relative() {
     one(&err, "LD_PRELOAD has a relative path");
 }
 
-/// A program that inetd has started: nobody's words come in between those of its connection.
+/// A program started by inetd: no message of the library gets into its connection.
 fn connection() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let done = Command::new(std::env::current_exe().unwrap())

@@ -4,13 +4,13 @@
 
 use std::fmt;
 
-/// A pattern with `*`, `?`, `[a-z]`, `[!a-z]` and `\`, which takes the next character as it is.
+/// A pattern with `*`, `?`, `[a-z]`, `[!a-z]` and `\`, which makes the next character literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Vec<u8>);
 
 /// Set of bytes that one element of a pattern matches.
 enum Step {
-    /// It may, and the pattern goes on so many bytes later.
+    /// The byte matches; the pattern continues this number of bytes later.
     Yes(usize),
     No,
 }

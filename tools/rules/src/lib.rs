@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The rules of `libsdp.conf`: reading them, and what they say of a socket.
+//! The rules of `libsdp.conf`: parses them, and finds their decision for a socket.
 //!
 //! [`parse()`] returns either all [`Rules`] of a file or all its [`Problem`]s, never a part of the
 //! rules. [`Rules::decide`] finds the first rule that matches a program, a [`Role`], an address and
@@ -65,10 +65,10 @@ pub struct Log {
     pub min_level: Option<u32>,
 }
 
-/// The mode of what no rule matches, also in a file without rules.
+/// Mode of a socket that no rule matches, also with a file without rules.
 pub const DEFAULT: Mode = Mode::Both;
 
-/// All that a file says.
+/// Content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub log: Log,
@@ -79,7 +79,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     pub mode: Mode,
-    /// The rule that says so; without one it is the default.
+    /// The deciding rule; `None` for the default.
     pub rule: Option<&'a Rule>,
 }
 
@@ -141,8 +141,8 @@ impl Rules {
         (mode.unwrap_or(DEFAULT) == DEFAULT).then_some(DEFAULT)
     }
 
-    /// The first earlier rule that matches all that rule `index` matches, which so never gets to
-    /// say anything.
+    /// Returns the first earlier rule that matches everything that rule `index` matches, so that
+    /// the latter never decides.
     pub fn hidden_by(&self, index: usize) -> Option<&Rule> {
         let rule = self.rules.get(index)?;
         self.rules[..index].iter().find(|r| r.covers(rule))

@@ -95,7 +95,7 @@ fn quote(word: &[u8]) -> String {
         .collect()
 }
 
-/// A problem before it is known in which line.
+/// A problem without its line number.
 struct Wrong<'a> {
     at: usize,
     expected: &'static str,

@@ -92,7 +92,7 @@ proptest! {
         places(lines.join("\n").as_bytes())?;
     }
 
-    /// A rule that is printed is read as the same rule.
+    /// A printed rule is parsed as the same rule.
     #[test]
     fn printed_rules_are_read(mut rules in proptest::collection::vec(rule(), 1..6)) {
         let text: String = rules.iter().map(|r| r.to_string() + "\n").collect();
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(parse(text.as_bytes()).map(|r| r.rules), Ok(rules));
     }
 
-    /// Patterns mean what fnmatch(3) says they do.
+    /// Patterns match the same names as with fnmatch(3).
     #[test]
     fn globs_are_those_of_the_c_library(pattern in r"[ab*?]{0,8}", name in "[abc]{0,8}") {
         prop_assert_eq!(Glob::new(pattern.as_bytes()).matches(name.as_bytes()), fnmatch(pattern.as_bytes(), name.as_bytes()));
@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// A program's own rules say of it what all rules say.
+    /// The rules selected for a program decide as all rules do.
     #[test]
     fn other_programs_rules_do_not_matter(
         rules in proptest::collection::vec(rule(), 0..6), role in 0..2, a in address(), port: u16, program in "[ab]{0,3}",

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit of the whole run. A lost host is noticed long before.
 const WHOLE: Duration = Duration::from_secs(3600);
-/// For how long the other host does what is not a trial.
+/// Time that the other host may take for steps other than trials.
 pub const ANSWER: Duration = Duration::from_secs(60);
 /// Time that a trial may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(90);
@@ -35,7 +35,7 @@ const LOG: &str = "The kernel's log of SDP and RDMA";
 
 pub type Outcome<T> = Result<T, String>;
 
-/// The first address of the host that answers.
+/// The first address of the host that accepts a connection.
 fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
     let all = (host, port).to_socket_addrs();
     let all = all.map_err(|e| format!("{host}: {e}"))?;
@@ -97,7 +97,7 @@ fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
 
 /// # Errors
 ///
-/// Why it came to no end, in a sentence.
+/// Reason why it was aborted, in a sentence.
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     log::ask();
     let done = all(options, report);
@@ -184,7 +184,7 @@ impl Client<'_> {
             Ok(port) => port
                 .parse()
                 .map_err(|_| "the other end's port is no number")?,
-            // it cannot listen, and goes on with the next
+            // the server cannot listen, and continues with the next trial
             Err(e) if e.starts_with("listen") => return Ok(Err(format!("there: {e}"))),
             Err(e) => return Err(e),
         };
@@ -194,7 +194,7 @@ impl Client<'_> {
         let connect = |_| Data::connect(path.kinds().1, &to, until);
         let data: io::Result<Vec<_>> = (0..path.connections()).map(connect).collect();
         let data = data.map_err(|e| format!("connect: {e}"));
-        // before it has all connections, the other end takes a line for the end of the trial
+        // until it has all connections, the other end treats a line as the end of the trial
         let data = data.and_then(|data| self.control.expect("go", ANSWER).map(|_| data));
         let mine = data.and_then(|data| {
             Trial {
@@ -211,7 +211,7 @@ impl Client<'_> {
             (Ok(mine), Ok(theirs)) if sends => Ok((mine, theirs)),
             (Ok(mine), Ok(theirs)) => Ok((theirs, mine)),
             (Err(e), _) if e.starts_with("connect:") => Err(e),
-            // what was seen first hand, rather than that the other end has gone
+            // the error observed here, rather than the end of the control connection
             (Err(mine), Err(theirs)) if theirs.contains("WRONG") && !mine.contains("WRONG") => {
                 Err(format!("there: {theirs}; here: {mine}"))
             }

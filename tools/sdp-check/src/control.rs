@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection over TCP by which two `sdp-check` agree on what to do: a line at a time, as both
-//! ends say it. The other end is not trusted: lines and their number are bounded, and so is time.
+//! Control connection over TCP between two `sdp-check`: a protocol of single lines, the same at
+//! both ends. The other end is not trusted: lines and their number are bounded, and so is time.
 
 use crate::numbers::Numbers;
 use crate::verdict::clean;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 4000;
 
 pub struct Control {
     reader: BufReader<TcpStream>,
-    /// When the other end may say no more.
+    /// Deadline for lines of the other end.
     until: Instant,
     /// Last error line of the other end, received while another line was expected.
     failure: Option<String>,
@@ -27,11 +27,11 @@ pub struct Control {
 pub type Result<T> = std::result::Result<T, String>;
 
 impl Control {
-    /// Both ends begin with a line that says what they are.
+    /// Both ends begin with a greeting line.
     ///
     /// # Errors
     ///
-    /// Whatever else is at the other end.
+    /// Any other service may be at the other end.
     pub fn new(stream: TcpStream, until: Instant) -> Result<Self> {
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let mut control = Control {
@@ -118,7 +118,7 @@ impl Control {
         }
     }
 
-    /// Forgets what an earlier trial has ended with.
+    /// Clears the error of an earlier trial.
     pub fn begin(&mut self) {
         self.failure = None;
     }
@@ -138,7 +138,7 @@ impl Control {
             match line.split_once(' ').unwrap_or((&line, "")) {
                 ("done", rest) => return Ok(Numbers::from_line(rest)),
                 ("failed", rest) => return Err(clean(rest)),
-                // what it has said before it knew
+                // lines that it sent before it received the error
                 ("sent" | "read", _) => {}
                 _ => return Err(format!("the other end says {:?}", clean(&line))),
             }

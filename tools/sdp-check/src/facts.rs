@@ -25,7 +25,7 @@ pub struct Facts {
     pub gid: Option<Gid>,
 }
 
-/// Lines of an answer at most: a host with many adapters has some hundred.
+/// Maximum number of lines of a reply: a host with many adapters sends some hundred.
 const MOST: usize = 5000;
 /// For how long the other host looks about.
 const LOOKING: Duration = Duration::from_secs(60);

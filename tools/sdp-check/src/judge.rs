@@ -61,7 +61,7 @@ pub fn is_tcp(numbers: &Numbers) -> bool {
     numbers.get("sdp") == 0
 }
 
-/// The verdict on an IPPROTO_SDP socket that became TCP's, by what was counted meanwhile.
+/// Returns the verdict on an IPPROTO_SDP socket that became TCP, by the counters' increments.
 pub fn by_tcp(name: &str, gained: &[(String, u64)]) -> Check {
     let reason = |(counter, _): &(String, u64)| {
         Some(counter.strip_prefix("IPPROTO_SDP: TCP: ")?.to_string())
@@ -109,7 +109,7 @@ fn transport(path: Path, numbers: &Numbers) -> Option<(String, String, String)> 
     })
 }
 
-/// The verdict on a path that was taken without an error.
+/// Returns the verdict on a path that ran without an error.
 pub fn path(
     path: Path,
     name: &str,

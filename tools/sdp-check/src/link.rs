@@ -34,7 +34,7 @@ impl Link {
             }
             at = one.ifa_next;
         }
-        // SAFETY: nothing of it is used any more.
+        // SAFETY: the list is not used any more.
         unsafe { libc::freeifaddrs(list) };
         let (name, flags) = found?;
         let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
@@ -47,7 +47,7 @@ impl Link {
 }
 
 fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: nothing, or an address of the family that it says.
+    // SAFETY: null, or an address of its own family.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {

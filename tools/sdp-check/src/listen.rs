@@ -13,7 +13,7 @@ use std::time::Instant;
 fn address(c: &libc::sockaddr_in6) -> SocketAddr {
     let port = u16::from_be(c.sin6_port);
     if i32::from(c.sin6_family) == libc::AF_INET {
-        // the address of a sockaddr_in is where that of a sockaddr_in6 has its flow
+        // the address in a sockaddr_in has the offset of the flow label in a sockaddr_in6
         return SocketAddr::new(c.sin6_flowinfo.to_ne_bytes().into(), port);
     }
     let ip = Ipv6Addr::from(c.sin6_addr.s6_addr);
@@ -38,13 +38,13 @@ impl Listener {
         // SAFETY: a structure of numbers.
         let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&c) as libc::socklen_t;
-        // SAFETY: as many bytes as `size` says.
+        // SAFETY: `size` is the number of valid bytes.
         checked(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut c).cast(), &raw mut size) })?;
         Ok((Listener(fd), address(&c).port()))
     }
 
-    /// The next connection of this host; those of others are closed. `instead` is a descriptor that
-    /// becomes readable when none comes any more.
+    /// Accepts the next connection of the expected host; those of others are closed. `instead` is a
+    /// descriptor that becomes readable when none comes any more.
     pub fn accept(&self, from: IpAddr, until: Instant, instead: RawFd) -> io::Result<Data> {
         let until_here = until.min(Instant::now() + STALL);
         loop {
@@ -57,7 +57,7 @@ impl Listener {
             // SAFETY: a structure of numbers.
             let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
             let mut size = mem::size_of_val(&c) as libc::socklen_t;
-            // SAFETY: as many bytes as `size` says.
+            // SAFETY: `size` is the number of valid bytes.
             let fd = checked(unsafe {
                 libc::accept4(
                     self.0.as_raw_fd(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The kernel's log: what it says of SDP and of the devices, and whether that is a complaint.
+//! Reads the kernel's log about SDP and the devices, and finds warnings in it.
 
 use crate::devices;
 use crate::facts::Facts;
@@ -65,7 +65,7 @@ pub fn find(names: bool) -> Facts {
     facts
 }
 
-/// Seconds, and what was said then.
+/// Seconds since the boot, and the message.
 type Record = (String, String);
 
 fn read() -> Option<Vec<Record>> {
@@ -114,7 +114,7 @@ fn words(class: &Path) -> Vec<String> {
     all
 }
 
-/// The last lines with one of these words; what is said several times is counted.
+/// Returns the last lines with one of these words; repeated ones are counted.
 fn about(records: &[Record], words: &[String]) -> Vec<String> {
     let mut found: Vec<(&Record, usize)> = vec![];
     for record in records {

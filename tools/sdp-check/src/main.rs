@@ -87,7 +87,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: &str) -> ExitCode {
-    // The reader may be gone.
+    // The reader may have closed the pipe.
     let _ = writeln!(io::stderr(), "sdp-check: {what}");
     ExitCode::FAILURE
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The paths that are tried, and what each wants of both ends.
+//! The paths to try, and the requirements of each at both ends.
 
 use crate::sock::Kind;
 
@@ -15,7 +15,7 @@ pub enum Path {
     Write,
     /// Send calls that signals interrupt while their memory may be read.
     Cancel,
-    /// One direction ends, the other goes on.
+    /// One direction ends, the other continues.
     HalfClose,
     /// An urgent byte.
     Urgent,

@@ -82,7 +82,7 @@ impl Trial<'_> {
         Ok(numbers)
     }
 
-    /// Receives so many bytes, and the end behind them.
+    /// Receives a number of bytes, and the end of the stream behind them.
     fn whole(&self, size: usize) -> Result<Numbers> {
         let mut bytes = buffer(size + 1);
         let n = self.data().recv_all(&mut bytes).map_err(told("recv"))?;
@@ -171,7 +171,7 @@ impl Trial<'_> {
     }
 }
 
-/// Receives what belongs to each of many connections, which come in any order, and answers.
+/// Receives the bytes of each of many connections, which arrive in any order, and replies.
 fn check_each(data: &[Data]) -> Result<Numbers> {
     let mut block = buffer(EACH);
     let mut seen = vec![false; data.len()];

@@ -174,7 +174,7 @@ fn is_listed(text: &str, port: u16) -> bool {
     })
 }
 
-/// A port that nobody has now.
+/// Returns an unused port.
 pub fn free_port(at: IpAddr) -> Option<u16> {
     let listener = TcpListener::bind((at, 0)).ok()?;
     listener.local_addr().ok().map(|a| a.port())

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Writes to the terminal. A reader that is gone, or a full disk, makes no difference.
+/// Writes to the terminal. A closed pipe or a full disk does not stop the check.
 fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -23,7 +23,7 @@ pub struct Report {
     counts: [usize; 3],
     /// The checks, if they are printed as JSON at the end.
     json: Option<Vec<Value>>,
-    /// Why the file is not whole.
+    /// Reason why the file is incomplete.
     error: Option<io::Error>,
 }
 
@@ -36,7 +36,7 @@ impl Report {
             .write(true)
             .create(true)
             .truncate(true)
-            // nobody's link leads root elsewhere
+            // no user's symbolic link may redirect root
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .map_err(|e| format!("cannot write the report {}: {e}", path.display()))?;
@@ -97,7 +97,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// A sentence about the file, if it is not whole.
+    /// A sentence about the file, if it is incomplete.
     pub fn end(&mut self, how: &str) -> Result<bool, String> {
         let [pass, fail, skip] = self.counts;
         let line = format!("{pass} passed, {fail} failed, {skip} skipped{how}\n");
@@ -111,7 +111,7 @@ impl Report {
             None => print(&line),
         }
         if let Err(e) = self.file.sync_all() {
-            // what is no file of a disk has none to write to
+            // a file that is not on a disk cannot be synced
             if !matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EROFS)) {
                 self.error.get_or_insert(e);
             }

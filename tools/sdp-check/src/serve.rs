@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Time that a client may take besides the paths.
 const BESIDES: Duration = Duration::from_secs(300);
-/// For how long a client may say nothing.
+/// Time that a client may be silent.
 const IDLE: Duration = Duration::from_secs(120);
 /// Time that a trial may take beyond the duration that the client requests.
 const GRACE: Duration = Duration::from_secs(90);
@@ -59,12 +59,12 @@ pub fn run(o: &Options) -> Result<()> {
     let busy = Arc::new(AtomicBool::new(false));
     loop {
         let Ok((mut stream, from)) = listener.accept() else {
-            // as without descriptors, which others may give back
+            // such as the lack of descriptors, which others may release
             thread::sleep(Duration::from_millis(100));
             continue;
         };
         if busy.swap(true, Ordering::AcqRel) {
-            // of what it has sent nothing is needed, and it is not waited for
+            // its remaining bytes are not needed, and the server does not wait for it
             let _ = stream.set_nonblocking(true);
             let _ = stream.write_all(b"sdp-check busy\n");
             continue;
@@ -94,7 +94,7 @@ fn listen(o: &Options) -> io::Result<TcpListener> {
 }
 
 fn say(line: &str) {
-    // whether somebody looks makes no difference
+    // a closed output does not matter
     let _ = writeln!(io::stdout(), "sdp-check: {line}");
 }
 

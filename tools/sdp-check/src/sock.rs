@@ -87,7 +87,7 @@ pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usi
     let mut all: Vec<_> = fds.iter().map(one).collect();
     // not less than that time
     let time = i32::try_from(time.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: as many structures as are said.
+    // SAFETY: the count is the length of the array.
     checked(unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, time) })?;
     Ok(all.iter().position(|p| p.revents != 0))
 }
@@ -95,7 +95,7 @@ pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usi
 /// A connection whose bytes are checked.
 pub struct Data {
     pub fd: OwnedFd,
-    /// When all of it must be over.
+    /// Deadline of the whole.
     pub until: Instant,
 }
 
@@ -110,7 +110,7 @@ impl Data {
             // SAFETY: an address of that size.
             unsafe { libc::connect(data.fd.as_raw_fd(), a, size) }
         })
-        // which is what a blocking connect says when SO_SNDTIMEO is over
+        // the error of a blocking connect after SO_SNDTIMEO
         .map_err(|e| match e.raw_os_error() {
             Some(libc::EINPROGRESS) => ErrorKind::TimedOut.into(),
             _ => e,
@@ -118,7 +118,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Has the calls to come wait no longer than the whole may.
+    /// Limits the wait of later calls to the time left of the whole.
     pub fn bound(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -170,7 +170,7 @@ impl Data {
 
     /// One call of recv(2).
     pub fn recv(&self, to: &mut [u8], flags: i32) -> io::Result<usize> {
-        // SAFETY: as much room as the slice has.
+        // SAFETY: the length is that of the slice.
         let n = unsafe { libc::recv(self.fd(), to.as_mut_ptr().cast(), to.len(), flags) };
         usize::try_from(n).map_err(|_| late(io::Error::last_os_error()))
     }

@@ -27,11 +27,11 @@ const TRIES: u32 = 3;
 struct Compared {
     /// Result in words.
     found: String,
-    /// SDP's part of what raw verbs reach, if they were measured.
+    /// Ratio of SDP to raw verbs, if these were measured.
     ratio: Option<f64>,
 }
 
-/// The best of several comparisons, of which no more are made when one is good.
+/// Returns the best of several comparisons. The first good one ends them.
 fn best<E>(
     mut compare: impl FnMut() -> Result<Option<Compared>, E>,
 ) -> Result<Option<Compared>, E> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Size of a send or receive call on the zero-copy paths: less than one SDP transfer.
 pub const BLOCK: usize = 1 << 20;
-/// From where on a send may go without a copy; and what is given to a call that must not.
+/// Least size for zero copy; also the size of calls that must not use it.
 pub const SMALL: usize = 64 << 10;
 /// Time beyond the requested one in which a path has to be taken at least once.
 const PATIENCE: Duration = Duration::from_secs(40);

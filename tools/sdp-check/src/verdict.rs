@@ -23,7 +23,7 @@ impl Verdict {
     }
 }
 
-/// One check, in a line; what did not pass may have a cause and a remedy, in a line each.
+/// One check in a line; a failed one may have a cause and a remedy, in a line each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     pub verdict: Verdict,
@@ -106,13 +106,13 @@ impl Check {
     }
 }
 
-/// Text of others in one line, without what a terminal would obey.
+/// Text of others in one line, without control characters.
 pub fn clean(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).take(1000).collect()
 }
 
-/// The text without the names and addresses that are to stay private.
+/// Returns the text without private names and addresses.
 pub fn without(text: &str, private: &[String]) -> String {
     private
         .iter()

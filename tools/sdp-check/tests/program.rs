@@ -72,7 +72,7 @@ impl Server {
             let mut line = String::new();
             let mut out = BufReader::new(child.stdout.take().unwrap());
             out.read_line(&mut line).unwrap();
-            // or somebody else was faster
+            // or another process was faster
             if line.contains("listening") {
                 thread::spawn(move || out.read_to_string(&mut String::new()));
                 return Server(child, port);
@@ -123,7 +123,7 @@ fn both_ends_tell_what_is_there() {
         "{text}"
     );
     assert!(!text.contains("127.0.0.1"), "{text}");
-    // the server goes on
+    // the server continues
     let (status, ..) = run(client(server.1, &report.0));
     assert_eq!(status, Some(1));
 }
@@ -136,7 +136,7 @@ fn one_client_at_a_time() {
     let (status, _, err) = run(client(server.1, &report.0));
     assert_eq!(status, Some(1));
     assert!(err.contains("serves another client"), "{err}");
-    // one that says nonsense is sent away, and the next one is served
+    // a client that sends garbage is disconnected, and the next one is served
     first
         .write_all(b"sdp-check 2\nrun ../../etc receive 5\n")
         .unwrap();
@@ -162,7 +162,7 @@ fn servers_that_are_none() {
     let (status, out, err) = run(client(port, &report.0));
     assert_eq!(status, Some(1), "{out}");
     assert!(err.contains("run sdp-check --serve there"), "{err}");
-    // and this host's part is there all the same
+    // and this host's part is in the report nevertheless
     assert!(out.contains("FAIL  here, address: no RDMA device"), "{out}");
     let text = report.text();
     for told in ["It ended early: (hidden): no server listens", "\nkernel "] {
@@ -229,7 +229,7 @@ fn interrupted() {
     let port = listener.local_addr().unwrap().port();
     let mut child = client(port, &report.0).spawn().unwrap();
     let mut stream = listener.accept().unwrap().0;
-    // it waits for an answer
+    // it waits for a reply
     stream.read_exact(&mut [0; HELLO.len()]).unwrap();
     // SAFETY: the process is not waited for yet, so the number is its own.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
@@ -270,7 +270,7 @@ fn ports_and_files() {
     }
 }
 
-/// A reader that is gone, or a full disk, changes nothing but the output.
+/// A closed pipe or a full disk affects nothing but the output.
 #[test]
 fn outputs_that_take_nothing() {
     let full = || {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdp-run PROGRAM …` starts a program with libsdp.so, which puts its TCP sockets on SDP where
-//! the rules say so.
+//! `sdp-run PROGRAM …` starts a program with libsdp.so, which turns its TCP sockets to SDP by the
+//! rules.
 
 mod elf;
 mod options;
@@ -102,7 +102,7 @@ fn has_capabilities(program: &Path) -> bool {
         return false;
     };
     let name = c"security.capability";
-    // SAFETY: two strings that end with a zero, and no room for the value.
+    // SAFETY: two strings that end with a zero, and no buffer for the value.
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
@@ -121,7 +121,7 @@ fn beyond_reach(program: &Path) -> Option<&'static str> {
 }
 
 fn complain(what: &str) {
-    // The reader may be gone.
+    // The reader may have closed the pipe.
     let _ = writeln!(io::stderr(), "sdp-run: {what}");
 }
 
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     let o = match Options::try_parse() {
         Ok(o) => o,
         Err(e) => {
-            // nowhere to say it
+            // there is no output for a message
             let _ = e.print();
             return match e.use_stderr() {
                 true => FAILED.into(),

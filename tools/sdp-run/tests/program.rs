@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The program as a whole: what it starts, with what, and its status.
+//! Tests the whole program: the started program, its environment, and the status.
 
 use std::fs;
 use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory of this test's own, with a library in it that is none of anything's.
+/// A directory of this test, with a file that stands for the library.
 struct Place(PathBuf);
 
 impl Place {
@@ -22,7 +22,7 @@ impl Place {
         self.0.join(name).to_str().unwrap().to_string()
     }
 
-    /// Runs it with a library that is there: the C library, which is loaded anyway.
+    /// Runs it with an existing library: the C library, which is loaded anyway.
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let mut all = vec!["--library", library()];
         all.extend(words);
@@ -93,7 +93,7 @@ fn statuses() {
 #[test]
 fn a_static_program_is_named() {
     let place = Place::new("static");
-    // Just enough to be taken for a program for this processor without a dynamic linker.
+    // The least content of a program for this processor without a dynamic linker.
     let own = fs::read("/proc/self/exe").unwrap();
     let mut head = own[..64].to_vec();
     head[56..58].copy_from_slice(&[0, 0]);
@@ -119,7 +119,7 @@ fn a_setuid_program_is_named_once() {
     let (status, _, err) = place.run(&["./setuid"]);
     assert_eq!((status, err.as_str()), (Some(0), ""));
     if chown(&path, Some(65534), None).is_err() {
-        // only root can give it to somebody else
+        // only root can change its owner
         return;
     }
     setuid();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The programs of a mapping. One runs in each socket(2) and gives the protocol anew: the kernel
- * calls update_socket_protocol() for that. The four others run when a protocol comes or goes, so
- * that nothing is mapped while there is no IPPROTO_SDP, and such a call gives a TCP socket.
+ * The programs of a mapping. One runs in each socket(2) and replaces the protocol: the kernel calls
+ * update_socket_protocol() for that. The four others run when a protocol is registered or
+ * unregistered, so that nothing is mapped while there is no IPPROTO_SDP, and such a call makes a
+ * TCP socket.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -104,7 +105,7 @@ static bool cgroup_is_selected(void)
 	return false;
 }
 
-/* With 0 the kernel goes on as without this program. */
+/* With 0 the kernel continues as without this program. */
 SEC("fmod_ret/update_socket_protocol")
 int BPF_PROG(sdp_map, int family, int type, int protocol)
 {
@@ -112,7 +113,7 @@ int BPF_PROG(sdp_map, int family, int type, int protocol)
 		return 0;
 	if ((type & SOCK_TYPE_MASK) != SOCK_STREAM)
 		return 0;
-	/* what listens for MPTCP takes TCP as well; Go's listeners are such */
+	/* MPTCP listeners accept TCP as well; Go's listeners are such */
 	if (protocol && protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP)
 		return 0;
 	if (!shared.there[family == AF_INET6])
@@ -134,7 +135,7 @@ static int note(const struct inet_protosw *registered, bool six, bool there)
 	return 0;
 }
 
-/* It is there when the function has done its work, and not any more when that begins. */
+/* After register it exists; at the begin of unregister it counts as removed. */
 SEC("fexit/inet_register_protosw")
 int BPF_PROG(sdp_map_comes4, struct inet_protosw *registered)
 {

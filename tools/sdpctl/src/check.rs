@@ -11,7 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where libsdp.so looks if the environment does not say.
+/// Default path of libsdp.so's rules.
 const RULES: &str = match option_env!("SDP_RULES") {
     Some(path) => path,
     None => "/etc/libsdp.conf",

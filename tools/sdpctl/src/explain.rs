@@ -50,7 +50,7 @@ fn matches(rule: &Rule) -> String {
     format!("{} that {does} {address}, {ports}", program_of(rule))
 }
 
-/// The notes on a rule that does not do what it seems to.
+/// Notes on rules that do not have their apparent effect.
 fn notes(rules: &Rules, index: usize) -> Vec<String> {
     let rule = &rules.rules[index];
     let mut notes = Vec::new();

@@ -22,7 +22,7 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-/// A rule; `hidden_by` is the line of an earlier one that matches all of it.
+/// A rule; `hidden_by` is the line of an earlier rule that covers it.
 fn rule(rules: &Rules, index: usize, rule: &Rule) -> Value {
     json!({"line": rule.line, "rule": rule.to_string(), "mode": mode(rule.mode),
         "role": role(rule.role), "program": rule.program.to_string(),

@@ -17,7 +17,7 @@ use options::{Command, Options};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why there is no answer.
+/// Reason of a failure.
 enum Error {
     /// Faults of the rules, one line each.
     Told(Vec<String>),

@@ -43,7 +43,7 @@ impl Unit {
         self.0.ends_with("@.service")
     }
 
-    /// True if the pin is that of the service, or of an instance of the template.
+    /// Returns true if the pin belongs to the service, or to an instance of the template.
     fn has(&self, pin: &str) -> bool {
         match self.is_template() {
             true => pin.starts_with(&self.pin()),
@@ -64,7 +64,7 @@ impl Unit {
     /// A service starts by TCP where the mapping fails, hence the `-`.
     fn drop_in(&self, sdpctl: &Path) -> String {
         let (sdpctl, instance) = (sdpctl.display(), if self.is_template() { "%i" } else { "" });
-        // systemd reads escapes in the line, but not in what replaces %i
+        // systemd interprets escapes in the line, but not in the replacement of %i
         let pin = self.pin().replace('\\', "\\\\");
         format!(
             "# Written by sdpctl enable, and removed by sdpctl disable.\n\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The program as a whole: what it says of rules.
+//! Tests the whole program: its explanation of rules.
 
 use std::fs;
 use std::path::PathBuf;
@@ -146,7 +146,7 @@ sdpctl: nothing of this file holds: every socket stays TCP
     assert!(err.starts_with("sdpctl: FILE: No such file"), "{err}");
 }
 
-/// Below a directory: written, written again, and gone with what was made for it.
+/// Below another root: the drop-in is written, rewritten, and removed with its directory.
 #[test]
 fn units() {
     let root = std::env::temp_dir().join(format!("sdpctl-units-{}", std::process::id()));

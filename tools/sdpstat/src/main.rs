@@ -34,7 +34,7 @@ const MODULE: &str = "/sys/module/ib_sdp";
 enum Error {
     /// Error message.
     Told(String),
-    /// The output was not taken.
+    /// The output could not be written.
     Output(io::Error),
 }
 
@@ -241,7 +241,7 @@ fn run(o: &Options) -> Result<(), Error> {
     let mut before = None;
     loop {
         let now = sample(o)?;
-        // In one piece, so that a reader sees it whole.
+        // Written at once, so that a reader sees all of it.
         let mut text = Vec::new();
         if clear {
             text.extend_from_slice(b"\x1b[H\x1b[2J");
@@ -272,7 +272,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: &str) -> ExitCode {
-    // The reader may be gone.
+    // The reader may have closed the pipe.
     let _ = writeln!(io::stderr(), "sdpstat: {what}");
     ExitCode::FAILURE
 }

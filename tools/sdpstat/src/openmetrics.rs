@@ -228,7 +228,7 @@ const GROUPS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// A metric and its samples: the label's value, if there is a label, and what was read.
+/// A metric and its samples: the label's value, if there is a label, and the number.
 struct Metric {
     name: &'static str,
     kind: Kind,

@@ -15,7 +15,7 @@ pub struct Peer {
     sdp: u64,
     /// Number of IPPROTO_SDP sockets that have become TCP's, by reason.
     tcp: BTreeMap<String, u64>,
-    /// Number of those by SDP whose bytes are known.
+    /// Number of SDP connections whose bytes could be read.
     known: u64,
     sent: u64,
     sent_uncopied: u64,

@@ -20,8 +20,8 @@ pub struct Holder {
 pub struct Processes(HashMap<u64, Vec<Holder>>);
 
 impl Processes {
-    /// Looks through all processes. Those that come, go or are none of ours in the meantime are
-    /// left out.
+    /// Looks through all processes. Processes that start, end, or may not be inspected are left
+    /// out.
     pub fn find(proc: &Path) -> Self {
         let mut all = Processes::default();
         let Ok(entries) = fs::read_dir(proc) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The rows of `/proc/net/sdp`, and what `/proc/net/sdp_ipproto` adds to them.
+//! The rows of `/proc/net/sdp`, completed from `/proc/net/sdp_ipproto`.
 
 use crate::info;
 use crate::processes::Processes;
@@ -54,7 +54,7 @@ const STATES: [&str; 12] = [
     "CLOSING",
 ];
 
-/// All sockets of the file, or what is wrong with it.
+/// Parses all sockets of the file. The error describes a fault in it.
 pub fn parse(text: &str) -> Result<Vec<Socket>, String> {
     let mut lines = text.lines().enumerate();
     match lines.next() {
@@ -137,7 +137,7 @@ fn tcp_socket(line: &str, inode: u64) -> Option<Socket> {
     socket(&[slot, local, remote, uid, number, &queues, state].join(" ")).ok()
 }
 
-/// A number of at most so many hexadecimal digits, and nothing else.
+/// Parses a number of at most `digits` hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u32> {
     let good = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
     if good {
@@ -169,7 +169,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 impl Socket {
-    /// One of which nothing else is known.
+    /// A socket without other properties.
     fn unconnected(inode: u64) -> Self {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Socket {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The program as a whole: what it prints where, and its status.
+//! Tests the whole program: its outputs and its status.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -38,7 +38,7 @@ pub fn find() -> io::Result<Vec<Mapping>> {
         id = next;
         match mapping(id) {
             Ok(found) => all.extend(found),
-            // it is gone since
+            // it has ended since
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
             Err(e) => return Err(e),
         }

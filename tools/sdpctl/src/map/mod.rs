@@ -53,7 +53,7 @@ fn errno(e: &libbpf_rs::Error) -> io::Error {
 
 /// Why the kernel does not do something.
 fn refused(what: &str, e: io::Error) -> String {
-    /// Not in libc, as no system call is to give it; bpf(2) does.
+    /// Not in libc, because system calls should not return it; bpf(2) does.
     const ENOTSUPP: i32 = 524;
     let why = match e.raw_os_error() {
         Some(libc::EPERM) => {
@@ -105,7 +105,7 @@ fn protocol() -> Result<u16, String> {
 fn add(o: &MapAdd) -> Result<(), Error> {
     let selector = Selector::new(o)?;
     let pins = o.pin.as_deref().map(Pinned::new).transpose()?;
-    // From here on to the end of a mapping that is not pinned; one that is comes as a whole.
+    // From here on to the end of an unpinned mapping; a pinned one appears as a whole.
     let signals = Signals::block();
     let protocol = protocol()?;
     let mut shared = Shared::new(protocol, selector.to_string());
@@ -113,8 +113,8 @@ fn add(o: &MapAdd) -> Result<(), Error> {
         return Err(Error::from("that is too much for one mapping".to_string()));
     }
     let (map, mut links) = program::attach(&shared, &selector)?;
-    // While there are these sockets the protocol cannot go, and what is noted is true. When it goes
-    // afterwards the programs see it.
+    // While these sockets exist the protocol cannot be unregistered, so the recorded state is
+    // right. The programs record a later removal.
     let there = [libc::AF_INET, libc::AF_INET6].map(|f| socket(f, protocol.into()));
     if let [Err(e), Err(_)] = &there {
         return Err(Error::from(format!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Mappings that stay when nobody holds them: a directory for each, with its links.
+//! Mappings that stay without a holder: a directory for each, with its links.
 
 use super::errno;
 use super::program::Links;
@@ -47,7 +47,7 @@ impl Pinned {
 
     /// Gives each link a name. All of them, or none.
     pub fn pin(&self, links: &mut Links) -> Result<(), String> {
-        // SAFETY: the path ends with a zero, and what is filled is a structure of numbers.
+        // SAFETY: the path ends with a zero, and the result is a structure of numbers.
         let kind = unsafe {
             let mut found: libc::statfs = std::mem::zeroed();
             match libc::statfs(BPF.as_ptr(), &mut found) {
@@ -95,7 +95,7 @@ impl Pinned {
     }
 
     pub fn remove(&self) -> io::Result<()> {
-        // the one in socket(2) goes first
+        // the link in socket(2) is removed first
         let first = self.0.join(super::FUNCTION);
         if first.exists() {
             fs::remove_file(first)?;

@@ -28,7 +28,7 @@ fn log(_: PrintLevel, text: String) {
     }
 }
 
-/// Has libbpf keep what it would write to standard error.
+/// Makes libbpf store its messages instead of writing them to standard error.
 pub fn keep_log() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, log)));
 }
@@ -36,7 +36,7 @@ pub fn keep_log() {
 /// The links of a mapping, each with the function that it is in: socket(2)'s is the last.
 pub type Links = Vec<(String, Link)>;
 
-/// Attaches the programs. The map is what they share with us.
+/// Attaches the programs. The programs share the map with this process.
 pub fn attach(shared: &Shared, selector: &Selector) -> Result<(MapHandle, Links), String> {
     if !Path::new(BTF).exists() {
         return Err(
@@ -64,14 +64,14 @@ pub fn attach(shared: &Shared, selector: &Selector) -> Result<(MapHandle, Links)
     Ok((map, links))
 }
 
-/// The function that a program is for: what its section says after the slash.
+/// Returns the kernel function of a program: the part of its section's name behind the slash.
 fn function(section: &OsStr) -> String {
     let section = section.to_string_lossy();
     let (_, function) = section.split_once('/').unwrap_or_default();
     function.into()
 }
 
-/// The programs with all that has to be known before they are loaded.
+/// Opens the programs, and sets the constants that must be set before loading.
 fn open(shared: &Shared, selector: &Selector) -> libbpf_rs::Result<OpenObject> {
     let users = selector.users.len() as u32;
     let programs = selector.programs.len() as u32;

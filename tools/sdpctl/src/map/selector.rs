@@ -113,7 +113,7 @@ fn list<T: fmt::Display>(what: &str, all: impl Iterator<Item = T>) -> Option<Str
 
 /// A user's number.
 fn user(name: &str) -> Result<u32, String> {
-    // the largest is none: it stands for "no change" in chown(2) and its like
+    // the largest number is not a user: it means "no change" in chown(2) and similar calls
     if let Ok(number) = name.parse::<u32>() {
         return match number {
             u32::MAX => Err(format!("{name} is no user")),
@@ -124,7 +124,7 @@ fn user(name: &str) -> Result<u32, String> {
     let c_name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: the name ends with a zero, and no other thread calls getpwnam.
     let found = unsafe { libc::getpwnam(c_name.as_ptr()) };
-    // SAFETY: where it is not null it is good until the next such call.
+    // SAFETY: if it is not null, it is valid until the next such call.
     unsafe { found.as_ref() }
         .map(|entry| entry.pw_uid)
         .ok_or_else(unknown)
