@@ -263,10 +263,10 @@ fn append(to: &mut Buffer, from: &Buffer) -> bool {
     else {
         return false;
     };
-    let Some(room) = to.bytes_mut().get_mut(at..).and_then(|b| b.get_mut(..n)) else {
+    let Some(space) = to.bytes_mut().get_mut(at..).and_then(|b| b.get_mut(..n)) else {
         return false;
     };
-    room.copy_from_slice(bytes);
+    space.copy_from_slice(bytes);
     to.len = to.len.saturating_add(from.len);
     true
 }

@@ -165,7 +165,7 @@ impl RxBuffers {
             return 0;
         }
         let left = rcvbuf.saturating_sub(unread);
-        let room = left.checked_div(self.size as usize).unwrap_or(left);
+        let space = left.checked_div(self.size as usize).unwrap_or(left);
         let least = match unread == 0 || advert {
             true => LEAST_BUFFERS,
             false => LAST_BUFFERS,
@@ -175,7 +175,7 @@ impl RxBuffers {
             false => self.window,
         };
         window
-            .min(u16::try_from(room).unwrap_or(u16::MAX))
+            .min(u16::try_from(space).unwrap_or(u16::MAX))
             .max(least)
     }
 }

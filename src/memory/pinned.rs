@@ -101,7 +101,7 @@ impl Pinning {
         self.mapper.as_ref().map_or(MOST_PAGES, |m| m.most_pages())
     }
 
-    /// Makes room for one piece. Sleeps.
+    /// Allocates memory for one block. Sleeps.
     ///
     /// # Errors
     ///

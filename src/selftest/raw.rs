@@ -244,10 +244,10 @@ impl Raw {
         Ok(())
     }
 
-    fn next(&mut self, out: usize, room: usize) -> Result {
+    fn next(&mut self, out: usize, space: usize) -> Result {
         let message = self.end.kept.remove(0);
         let message = message.map_err(|_| Error::from(EAGAIN))?;
-        let shown = message.get(..message.len().min(room)).unwrap_or_default();
+        let shown = message.get(..message.len().min(space)).unwrap_or_default();
         give(out, &[message.len() as u64])?;
         give_bytes(out + 8, shown)
     }

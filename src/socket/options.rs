@@ -154,7 +154,7 @@ pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> 
 }
 
 fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
-    value.room()?;
+    value.space()?;
     let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
     match name {
         c::TCP_INFO => return value.give(info::tcp(sk).as_bytes()),

@@ -23,7 +23,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     if flags & c::MSG_OOB != 0 {
         return receive_urgent(sk, to);
     }
-    let len = to.room();
+    let len = to.space();
     let timeout = sk.receive_timeout(flags & c::MSG_DONTWAIT != 0);
     let target = if flags & c::MSG_WAITALL != 0 {
         len
@@ -207,20 +207,20 @@ impl Call<'_> {
         timeout: &mut isize,
     ) -> bool {
         let sk = self.sk;
-        let room = self.left();
+        let left = self.left();
         // a signal ends only a wait without an advert
-        if room < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
+        if left < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
             return false;
         }
         let size = {
             let mut c = sk.connection();
-            let size = c.sink_size(room);
+            let size = c.sink_size(left);
             if size == 0 {
                 return false;
             }
             // poll for completions that caused no event
             c.progress();
-            c.sink_size(room)
+            c.sink_size(left)
         };
         if size > 0 {
             let n = zcopy::recv::be_written_to(sk, lock, to, size, timeout);
@@ -354,7 +354,7 @@ fn receive_urgent(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         }
     };
     to.set_result_flag(c::MSG_OOB);
-    if to.room() == 0 {
+    if to.space() == 0 {
         to.set_result_flag(c::MSG_TRUNC);
         return Ok(0);
     }

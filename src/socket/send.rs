@@ -205,7 +205,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
         None => make(sk, space)?,
     };
     let free = chunk.room();
-    let n = free.len().min(space.room).min(most).min(want);
+    let n = free.len().min(space.bytes).min(most).min(want);
     let got = message.take(free.get_mut(..n).unwrap_or_default());
     if got < n {
         // as on TCP, a piece that faults is not sent at all

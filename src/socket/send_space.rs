@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 #[derive(Default)]
 pub(super) struct Space {
     /// Maximum number of bytes.
-    pub(super) room: usize,
+    pub(super) bytes: usize,
     /// Chunk to fill, if there is one.
     pub(super) chunk: Option<OpenChunk>,
     /// Size of the chunk to make.
@@ -37,8 +37,8 @@ impl Space {
         // as on TCP, no more bytes than this may be unsent
         let enough = c.options.not_sent_lowat as usize;
         let is_enough = enough != 0 && c.tx.unsent() >= enough;
-        let room = sk.sndbuf().saturating_sub(c.tx.queued());
-        if is_enough || room == 0 || !c.tx.has_space() || c.lacks_memory() {
+        let free = sk.sndbuf().saturating_sub(c.tx.queued());
+        if is_enough || free == 0 || !c.tx.has_space() || c.lacks_memory() {
             return Ok(false);
         }
         // occasional sends need little memory, a flow few chunks
@@ -55,7 +55,7 @@ impl Space {
         if self.chunk.is_none() {
             self.mapper = c.endpoint.as_ref().and_then(|c| c.mapper()).cloned();
         }
-        (self.room, self.size) = (room, size);
+        (self.bytes, self.size) = (free, size);
         Ok(true)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The only room with `unsafe`: the C side of the kernel behind safe types.
+//! The only folder with `unsafe`: the C side of the kernel behind safe types.
 
 pub(crate) mod address;
 pub(crate) mod bindings;

@@ -47,7 +47,7 @@ pub(crate) enum Unpinnable {
 /// `offset + len` bytes are in them. `sent` lists them, or nothing.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
-    /// Number of pages that [`Pages::reserve`] may make room for.
+    /// Number of pages that [`Pages::reserve`] may make space for.
     most: usize,
     offset: u32,
     len: u32,
@@ -80,7 +80,7 @@ impl Pages {
         }
     }
 
-    /// Unpins the pages, and makes room for `count` others, or for as many as there may be.
+    /// Unpins the pages, and makes space for `count` others, or for as many as there may be.
     /// Context: process, may sleep.
     pub(crate) fn reserve(&mut self, count: usize) -> Result {
         self.unpin();
@@ -108,7 +108,7 @@ impl Pages {
         };
         kernel::error::to_result(ret)?;
         // INVARIANT: Just made, and as many as there are of the other, which hold what it says.
-        // SAFETY: As many elements were written, for which there is room.
+        // SAFETY: As many elements were written, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);
         (self.written, self.own) = (false, true);
@@ -228,13 +228,13 @@ impl Pages {
         // a first and a last one that are used in part
         let pages = most / PAGE + 2;
         self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
-        let room = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
+        let capacity = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
         let (mut offset, mut pinned) = (0, 0);
         if !written && self.sent.is_none() && COUNTED.load(Relaxed) {
             self.sent = KBox::new(c::sdp_h_sent::default(), GFP_KERNEL).ok();
         }
         let sent = self.sent.as_deref_mut().filter(|_| !written);
-        // SAFETY: The iterator is valid, by the caller, and there is room for that many pages.
+        // SAFETY: The iterator is valid, by the caller, and there is space for that many pages.
         // `sent` stays where it is, and lists nothing, since nothing is pinned.
         let got = unsafe {
             c::sdp_h_pin(
@@ -242,7 +242,7 @@ impl Pages {
                 most,
                 hold == PinTerm::Long,
                 self.pages.as_mut_ptr(),
-                room,
+                capacity,
                 &mut offset,
                 &mut pinned,
                 sent.map_or(null_mut(), |s| s),
@@ -255,7 +255,7 @@ impl Pages {
             });
         };
         // INVARIANT: The function has pinned that many, and they hold what it says.
-        // SAFETY: It has written as many elements, which is not more than there is room for.
+        // SAFETY: It has written as many elements, which is not more than there is space for.
         unsafe { self.pages.inc_len(pinned as usize) };
         (self.offset, self.len, self.written) = (offset, got, written);
         // SAFETY: As above.
@@ -282,14 +282,23 @@ impl Pages {
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
         }
-        let room = u32::try_from(self.pages.capacity() - before).unwrap_or(u32::MAX);
+        let capacity = u32::try_from(self.pages.capacity() - before).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
         // SAFETY: The iterator is valid, and there is space for that many pages behind the present
         // ones.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
             let none = null_mut();
-            c::sdp_h_pin(iter, len, true, pages, room, &mut offset, &mut taken, none)
+            c::sdp_h_pin(
+                iter,
+                len,
+                true,
+                pages,
+                capacity,
+                &mut offset,
+                &mut taken,
+                none,
+            )
         };
         let Some(sum) = u32::try_from(got)
             .ok()

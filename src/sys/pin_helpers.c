@@ -101,7 +101,7 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
  * reference to each page and stores it in `pages`, unless that is NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
-		       unsigned int room, unsigned int *offset, unsigned int *taken)
+		       unsigned int capacity, unsigned int *offset, unsigned int *taken)
 {
 	size_t skip = i->iov_offset, left = min(i->count, most), got = 0;
 	unsigned long k;
@@ -122,7 +122,7 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 			size_t n = min(len, PAGE_SIZE - offset_in_page(at));
 			struct page *page = bv->bv_page + (at >> PAGE_SHIFT);
 
-			if (!sendpage_ok(page) || (pages && *taken == room))
+			if (!sendpage_ok(page) || (pages && *taken == capacity))
 				return got;
 			if (pages) {
 				get_page(page);
@@ -179,7 +179,7 @@ void sdp_h_put_pages(struct page **pages, unsigned int n)
  * number of bytes.
  */
 static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct page **pages,
-		      unsigned int room, unsigned int *pinned)
+		      unsigned int capacity, unsigned int *pinned)
 {
 	size_t offset = offset_in_page(addr);
 	int n;
@@ -187,7 +187,7 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 	/* A stack grows on access, not by pinning, which would warn in the kernel's log. */
 	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
 		return -EFAULT;
-	n = min_t(size_t, room, DIV_ROUND_UP(offset + len, PAGE_SIZE));
+	n = min_t(size_t, capacity, DIV_ROUND_UP(offset + len, PAGE_SIZE));
 	n = pin_user_pages_fast(addr & PAGE_MASK, n, flags, pages);
 	if (n <= 0)
 		return n ? n : -EFAULT;
@@ -201,7 +201,7 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
  * pages. Lists the pages by `sent`, unless that is NULL.
  */
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
-	       unsigned int room, unsigned int *offset, unsigned int *pinned,
+	       unsigned int capacity, unsigned int *offset, unsigned int *pinned,
 	       struct sdp_h_sent *sent)
 {
 	struct iov_iter at = *i;
@@ -211,7 +211,7 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 	long ret;
 
 	if (iov_iter_is_bvec(i)) {
-		len = page_run(i, most, pages, room, offset, pinned);
+		len = page_run(i, most, pages, capacity, offset, pinned);
 		return len ? len : -EFAULT;
 	}
 	if (iov_iter_rw(i) == READ)
@@ -231,7 +231,7 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 		len = next_of_run(&at, got, most, offset, &addr);
 		ret = -EOPNOTSUPP;
 		if (len)
-			ret = pin_piece(addr, len, flags, pages + before, room - before, pinned);
+			ret = pin_piece(addr, len, flags, pages + before, capacity - before, pinned);
 		if (ret > 0)
 			got += ret;
 		if (sent && ret > 0 && ranges < SDP_H_SENT_RANGES) {
@@ -239,7 +239,7 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 			sent->range[ranges].pages = *pinned - before;
 		}
 		ranges += ret > 0;
-	} while (ret == (long)len && *pinned < room);
+	} while (ret == (long)len && *pinned < capacity);
 	if (sent) {
 		/* Memory of more ranges is not listed. */
 		sent->ranges = ranges <= SDP_H_SENT_RANGES ? ranges : 0;
@@ -408,16 +408,16 @@ void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n
 }
 
 /*
- * Fills in the DMA addresses of the `len` bytes from `offset` on, up to `room` entries. Returns
+ * Fills in the DMA addresses of the `len` bytes from `offset` on, up to `capacity` entries. Returns
  * the number of bytes.
  */
 size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
-		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used)
+		     u32 lkey, struct ib_sge *sges, unsigned int capacity, unsigned int *used)
 {
 	size_t done = 0;
 
 	*used = 0;
-	for (; n && len && *used < room; n--, sg++) {
+	for (; n && len && *used < capacity; n--, sg++) {
 		size_t part = sg_dma_len(sg);
 
 		if (offset >= part) {

@@ -40,7 +40,7 @@ int sdp_h_sent_pins(const struct sdp_h_sent *sent);
 int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
 void sdp_h_unlock_pages(struct sdp_h_locked *locked);
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
-	       unsigned int room, unsigned int *offset, unsigned int *pinned,
+	       unsigned int capacity, unsigned int *offset, unsigned int *pinned,
 	       struct sdp_h_sent *sent);
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len);
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len);
@@ -63,7 +63,7 @@ unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigne
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu);
 size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
-		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used);
+		     u32 lkey, struct ib_sge *sges, unsigned int capacity, unsigned int *used);
 
 /* mr.rs */
 u32 sdp_h_mr_pages(const struct ib_device *device);

@@ -206,9 +206,9 @@ pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'
 impl Worker<'_> {
     /// Reads as many events as fit. Returns their number.
     pub(crate) fn hear(&mut self, heard: &mut [Heard]) -> usize {
-        let (events, room) = (heard.as_mut_ptr(), heard.len() as u32);
-        // SAFETY: The worker has the userfaultfd and the memory; there is room for as many events.
-        let n = unsafe { c::sdp_h_protect_read(self.0, events, room) };
+        let (events, capacity) = (heard.as_mut_ptr(), heard.len() as u32);
+        // SAFETY: The worker has the userfaultfd and the memory; there is space for as many events.
+        let n = unsafe { c::sdp_h_protect_read(self.0, events, capacity) };
         usize::try_from(n).unwrap_or(0)
     }
 

@@ -478,13 +478,13 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 
 /* Reads events, called by `run`. Returns their number. */
 int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
-		       unsigned int room)
+		       unsigned int capacity)
 {
 	struct uffd_msg msg;
 	unsigned int n = 0;
 	loff_t pos = 0;
 
-	while (n < room && kernel_read(p->file, &msg, sizeof(msg), &pos) == sizeof(msg)) {
+	while (n < capacity && kernel_read(p->file, &msg, sizeof(msg), &pos) == sizeof(msg)) {
 		struct sdp_h_protect_event *e = &events[n];
 
 		if (msg.event == UFFD_EVENT_REMAP)

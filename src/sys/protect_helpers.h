@@ -68,6 +68,6 @@ void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms);
 int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end);
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end);
 int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
-		       unsigned int room);
+		       unsigned int capacity);
 
 #endif

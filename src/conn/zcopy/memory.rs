@@ -37,19 +37,19 @@ impl<'a> PinnedCall<'a> {
         least: usize,
         pin: impl FnOnce(&mut Pinned, &Arc<Account>) -> Result<usize, Refusal>,
     ) -> Option<Self> {
-        let mut room = sk.space_for(piece?)?;
+        let mut block = sk.space_for(piece?)?;
         let len = match sk.account() {
-            Some(account) => pin(&mut room, account).unwrap_or(0),
+            Some(account) => pin(&mut block, account).unwrap_or(0),
             None => 0,
         };
-        let Some(watch) = room.watch().filter(|_| len >= least.max(1)) else {
+        let Some(watch) = block.watch().filter(|_| len >= least.max(1)) else {
             sk.connection().stats.unpinnable += 1;
-            sk.keep(room);
+            sk.keep(block);
             return None;
         };
         Some(PinnedCall {
             sk,
-            memory: Some(room),
+            memory: Some(block),
             watch,
             len,
         })
@@ -147,8 +147,8 @@ impl SdpSock {
         let pinning = {
             let mut c = self.connection();
             let endpoint = c.endpoint.as_mut()?;
-            if let Some(room) = endpoint.spares().best_for(piece) {
-                return Some(room);
+            if let Some(block) = endpoint.spares().best_for(piece) {
+                return Some(block);
             }
             endpoint.pinning()?
         };

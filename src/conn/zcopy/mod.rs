@@ -130,7 +130,7 @@ pub(crate) struct Zcopy {
     /// Rate of write faults on protected blocks.
     touches: FaultRate,
     /// Address space of the last protected block.
-    room: Option<Arc<Protector<ProtectedMm>>>,
+    mm: Option<Arc<Protector<ProtectedMm>>>,
 }
 
 /// Backoff of an action that failed lately.
@@ -178,7 +178,7 @@ impl Zcopy {
             readers_advertise: true,
             policy: None,
             touches: FaultRate::new(),
-            room: None,
+            mm: None,
         }
     }
 

@@ -125,17 +125,17 @@ impl Guard<'_> {
             sk: ARef::from(&**self.sk),
             jobs: JOB_WRITE_FAULT,
         };
-        let cached = self.sk.connection().zcopy.room.clone();
-        let room = cached.filter(|r| r.is_mine() && !r.handler.is_closed());
-        let room = match room.map_or_else(protect::current, Ok) {
-            Ok(room) => room,
+        let cached = self.sk.connection().zcopy.mm.clone();
+        let mm = cached.filter(|r| r.is_mine() && !r.handler.is_closed());
+        let mm = match mm.map_or_else(protect::current, Ok) {
+            Ok(mm) => mm,
             Err(_) => {
                 self.flight = Err(Refusal::Unsupported);
                 return;
             }
         };
-        self.flight = protect::protect(&room, ranges, pages, owner);
-        let before = self.sk.connection().zcopy.room.replace(room);
+        self.flight = protect::protect(&mm, ranges, pages, owner);
+        let before = self.sk.connection().zcopy.mm.replace(mm);
         drop(before);
     }
 }

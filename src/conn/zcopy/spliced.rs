@@ -233,8 +233,8 @@ impl Connection {
         else {
             return 0;
         };
-        let room = most.saturating_sub(collected.memory.len());
-        let added = collected.memory.add_pages(message, room, account);
+        let space = most.saturating_sub(collected.memory.len());
+        let added = collected.memory.add_pages(message, space, account);
         let n = u32::try_from(added.unwrap_or(0)).unwrap_or(0);
         self.zcopy.blocks.grow(collected.cookie, n);
         n as usize

@@ -22,12 +22,12 @@ impl Pinned {
         }
         let piece = self.piece().ok_or(ENOMEM)?;
         piece.release();
-        let room = |pages: &mut Pages| {
+        let reserve = |pages: &mut Pages| {
             pages
                 .reserve(usize::MAX)
                 .map_or(Err(Unpinnable::Fault), |()| Ok(0))
         };
-        piece.memory.pin(room).map_err(|_| ENOMEM)?;
+        piece.memory.pin(reserve).map_err(|_| ENOMEM)?;
         piece.held.xchg(true, Full);
         Ok(())
     }

@@ -81,7 +81,7 @@ pub(crate) struct ProtectedMm {
 
 /// A block with write-protected pages. May be dropped in any context.
 pub(crate) struct InFlight {
-    room: Arc<Protector<ProtectedMm>>,
+    mm: Arc<Protector<ProtectedMm>>,
     id: BlockId,
 }
 
@@ -89,20 +89,20 @@ impl InFlight {
     /// Returns a function that returns true once the owner was notified of a write fault, also
     /// after this object was given away.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
-        let (room, id) = (self.room.clone(), self.id);
-        move || room.handler.state.lock().record.is_told(id)
+        let (mm, id) = (self.mm.clone(), self.id);
+        move || mm.handler.state.lock().record.is_told(id)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let owner = {
-            let mut state = self.room.handler.state.lock();
+            let mut state = self.mm.handler.state.lock();
             state.last = jiffies();
             state.record.end(self.id)
         };
-        self.room.poke();
-        self.room.rest(REST);
+        self.mm.poke();
+        self.mm.rest(REST);
         drop(owner);
     }
 }
@@ -174,7 +174,7 @@ impl ProtectedMm {
 ///
 /// The reason; the pages are unprotected then, or will be in a moment.
 pub(crate) fn protect(
-    room: &Arc<Protector<ProtectedMm>>,
+    mm: &Arc<Protector<ProtectedMm>>,
     ranges: Ranges<'_>,
     pages: &Pages,
     owner: Holder,
@@ -184,21 +184,18 @@ pub(crate) fn protect(
         return Err(Refusal::Busy);
     }
     let ranges = ranges.flatten();
-    let id = room.handler.begin(ranges.clone(), owner)?;
+    let id = mm.handler.begin(ranges.clone(), owner)?;
     // from now on its drop undoes all
-    let flight = InFlight {
-        room: room.clone(),
-        id,
-    };
+    let flight = InFlight { mm: mm.clone(), id };
     for range in ranges {
-        let set = room.set(range.start, range.end);
+        let set = mm.set(range.start, range.end);
         if set == Err(Refusal::Misused) {
-            room.handler.state.lock().broken = true;
-            room.poke();
+            mm.handler.state.lock().broken = true;
+            mm.poke();
         }
         set?;
     }
-    if !room.handler.is_settled(id) {
+    if !mm.handler.is_settled(id) {
         return Err(Refusal::Changing);
     }
     match pages.are_ours() {

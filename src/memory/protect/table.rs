@@ -19,34 +19,34 @@ late_mutex! {
 ///
 /// `ENOMEM`, `EINTR`. Others: the process cannot have one.
 pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
-    let room = {
+    let mm = {
         let mut all = rooms::lock()?;
         let usable = |r: &&Open<ProtectedMm>| {
-            let room = r.protector();
-            room.is_mine() && !room.handler.is_closed()
+            let mm = r.protector();
+            mm.is_mine() && !mm.handler.is_closed()
         };
         let there = all.iter().find(usable).map(|r| r.protector().clone());
         match there {
-            Some(room) => room,
+            Some(mm) => mm,
             None => {
                 // an existing one must not be closed under the lock
                 all.reserve(1, GFP_KERNEL)?;
                 let open = ProtectedMm::open()?;
-                let room = open.protector().clone();
+                let mm = open.protector().clone();
                 all.push(open, GFP_KERNEL)?;
-                room
+                mm
             }
         }
     };
-    room.wait()?;
-    Ok(room)
+    mm.wait()?;
+    Ok(mm)
 }
 
-pub(super) fn forget(room: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
+pub(super) fn forget(mm: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
     let mut all = rooms::lock().ok()?;
     let at = all
         .iter()
-        .position(|r| core::ptr::eq(&**r.protector(), room))?;
+        .position(|r| core::ptr::eq(&**r.protector(), mm))?;
     all.remove(at).ok()
 }
 

@@ -243,7 +243,7 @@ unsafe extern "C" fn getname<T: Family>(
     peer: i32,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family, or with one that accept(2) has
-    // just made of TCP's, and room for an address.
+    // just made of TCP's, and space for an address.
     unsafe {
         let ops = ptr::read_volatile(&raw const (*socket).ops);
         let own = [0, 1, 2, 3].map(|i| &raw const c::sdp_h_ops[i]);
@@ -481,9 +481,9 @@ unsafe extern "C" fn recvmsg<T: Family>(
         }
     }
     if bits & c::MSG_ERRQUEUE != 0 {
-        let room = i32::try_from(len).unwrap_or(i32::MAX);
+        let space = i32::try_from(len).unwrap_or(i32::MAX);
         // SAFETY: As above.
-        return unsafe { c::sdp_h_recv_error(sk.raw(), message, room) };
+        return unsafe { c::sdp_h_recv_error(sk.raw(), message, space) };
     }
     // SAFETY: As above.
     let mut to = unsafe { RecvMsg::from_raw(message, bits) };

@@ -230,7 +230,7 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Returns the space left.
-    pub(crate) fn room(&mut self) -> usize {
+    pub(crate) fn space(&mut self) -> usize {
         self.iter().len()
     }
 
@@ -263,7 +263,7 @@ impl<'a> RecvMsg<'a> {
     /// Counts bytes as received without copying them (`MSG_TRUNC` of tcp(7), or they went another
     /// way).
     pub(crate) fn skip(&mut self, n: usize) {
-        let n = n.min(self.room());
+        let n = n.min(self.space());
         self.iter().advance(n)
     }
 }

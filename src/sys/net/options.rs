@@ -39,7 +39,7 @@ impl NewValue<'_> {
             return Err(EINVAL.into());
         }
         let mut v: i32 = 0;
-        // SAFETY: `v` has room for the four bytes; the rest is checked by the C code.
+        // SAFETY: `v` has space for the four bytes; the rest is checked by the C code.
         match unsafe { c::copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>()) } {
             0 => Ok(v),
             _ => Err(EFAULT.into()),
@@ -98,7 +98,7 @@ impl OldValue<'_> {
     /// Returns the caller's space in bytes.
     ///
     /// Errors: `EFAULT`. `EINVAL`: a negative length.
-    pub(crate) fn room(&self) -> Result<usize> {
+    pub(crate) fn space(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: `len` is the user pointer of the call, which get_user() checks.
         let e = unsafe { c::sdp_h_get_user_int(self.len, &mut len) };
@@ -110,7 +110,7 @@ impl OldValue<'_> {
 
     /// Copies as much of `bytes` as the caller has space for.
     pub(crate) fn give(&self, bytes: &[u8]) -> Result {
-        let n = self.room()?.min(bytes.len());
+        let n = self.space()?.min(bytes.len());
         // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
         let failed = unsafe {
             c::sdp_h_put_user_int(n as i32, self.len) != 0

@@ -151,7 +151,7 @@ unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
 }
 
 unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {
-    // SAFETY: Called by inet_ioctl() with the sock of the call and room for an integer.
+    // SAFETY: Called by inet_ioctl() with the sock of the call and space for an integer.
     match (T::OPS.ioctl)(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
         Ok(v) => {
             // SAFETY: As above.

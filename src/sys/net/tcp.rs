@@ -147,7 +147,7 @@ impl<'a> Tcp<'a> {
 
     pub(crate) fn bind(&self, name: &Name) -> Result {
         let mut name = *name;
-        // SAFETY: By the invariants the socket is alive; the address has room for what a hook may
+        // SAFETY: By the invariants the socket is alive; the address has space for what a hook may
         // write there.
         to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
     }

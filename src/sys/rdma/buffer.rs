@@ -25,7 +25,7 @@ pub(crate) struct Buffer {
     // block.
     mapping: Option<Arc<Mapping>>,
     memory: Option<Memory>,
-    // never 0: an `Option` of a buffer takes no more room than a buffer
+    // never 0: an `Option` of a buffer takes no more space than a buffer
     capacity: NonZeroU32,
 }
 

@@ -64,7 +64,7 @@ struct Unused {
 impl Unused {
     fn new() -> impl PinInit<Self> {
         pin_init!(Unused {
-            // SAFETY: `slot` is room for a completion, which stays where it is.
+            // SAFETY: `slot` is space for a completion, which stays where it is.
             inner <- Opaque::ffi_init(|slot| unsafe { bindings::init_completion(slot) }),
         })
     }

@@ -293,7 +293,7 @@ impl<B: BlockMemory> Endpoint<B> {
 
     /// Returns the number of messages that can still be posted.
     pub(crate) fn send_space(&self) -> u16 {
-        self.send.room()
+        self.send.space()
     }
 
     /// Returns the number of messages posted and not known to be complete.

@@ -41,7 +41,7 @@ impl Net {
 pub(super) fn sockaddr(a: &Address) -> Storage {
     let mut storage = Storage::default();
     let (a, p) = (Address { port: 0, ..*a }, &raw mut storage);
-    // SAFETY: A `sockaddr_storage` has room for each kind of address.
+    // SAFETY: A `sockaddr_storage` has space for each kind of address.
     unsafe {
         match a.ip {
             IpAddr::V4(_) => p.cast::<[u8; 16]>().write(write_in(&a)),

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 
 /// Maximum number of payload pieces in one message.
 pub(crate) const MAX_SGES: u8 = 4;
-/// Longest message that is copied to be sent (inline if the device has room), and longest header,
+/// Longest message that is copied to be sent (inline if the device has space), and longest header,
 /// in bytes.
 pub(crate) const MAX_COPIED: usize = 64;
 /// Maximum number of messages in flight in one direction.

@@ -108,7 +108,7 @@ impl SgMapping {
         let device = self.pd.device();
         let list = self.list.as_mut_ptr();
         // SAFETY: The pages are pinned and hold that many bytes from that offset on, and there is
-        // room for one entry per page.
+        // space for one entry per page.
         let entries = unsafe {
             c::sdp_h_sg_fill(
                 list,
@@ -155,9 +155,9 @@ impl SgMapping {
         sges: &mut [c::ib_sge],
     ) -> (usize, usize) {
         let mut used = 0;
-        let room = u32::try_from(sges.len()).unwrap_or(u32::MAX);
+        let capacity = u32::try_from(sges.len()).unwrap_or(u32::MAX);
         // SAFETY: By the invariants so many entries are mapped (none: nothing is found), and there
-        // is room for so many results.
+        // is space for so many results.
         let found = unsafe {
             c::sdp_h_sg_sges(
                 self.list.as_ptr(),
@@ -166,7 +166,7 @@ impl SgMapping {
                 len,
                 self.pd.lkey(),
                 sges.as_mut_ptr(),
-                room,
+                capacity,
                 &mut used,
             )
         };

@@ -38,7 +38,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if message.payload.len() > usize::from(self.max_sge) {
             return Err(EINVAL);
         }
-        if self.room() == 0 {
+        if self.space() == 0 {
             return Err(ENOSPC);
         }
         let mut length = message.header.len();
@@ -160,7 +160,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if self.broken {
             return Err(EIO);
         }
-        if self.room() == 0 {
+        if self.space() == 0 {
             return Err(ENOSPC);
         }
         let index = self.slot_of(self.tail);

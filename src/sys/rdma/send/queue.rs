@@ -248,7 +248,7 @@ impl<B: BlockMemory> SendQueue<B> {
         self.taken() == 0
     }
 
-    pub(in super::super) fn room(&self) -> u16 {
+    pub(in super::super) fn space(&self) -> u16 {
         self.slots.len().saturating_sub(self.taken()) as u16
     }
 

@@ -21,7 +21,7 @@ impl<B: BlockMemory> SendQueue<B> {
 
     /// Returns the number of transfers and registrations that can be queued.
     fn rdma_space(&self) -> u16 {
-        self.room().saturating_sub(self.reserve())
+        self.space().saturating_sub(self.reserve())
     }
 
     fn most_reads(&self) -> u16 {
@@ -115,7 +115,7 @@ impl<B: BlockMemory> SendQueue<B> {
             return Err(EIO);
         }
         // Requests that free memory may use a few more slots than those that use it.
-        if self.room() <= self.reserve() / 2 {
+        if self.space() <= self.reserve() / 2 {
             return Err(ENOSPC);
         }
         let position = self.slot_of(self.tail);
@@ -201,7 +201,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if self.broken {
             return Err(EIO);
         }
-        if self.room() == 0 {
+        if self.space() == 0 {
             return Err(ENOSPC);
         }
         self.with_list(|queue, list| queue.fill_block_span(message, payload, list))?;
