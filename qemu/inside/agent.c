@@ -35,7 +35,7 @@ struct session {
 	struct stream stream[2];
 };
 
-/* A `peer` in this guest whose command runs on the other. */
+/* A `peer` process in this guest whose command runs on the other one. */
 struct client {
 	struct client *next;
 	uint32_t id;

@@ -93,7 +93,8 @@ def is_complete(piece, mark):
 
 
 def stamp(piece, mark):
-    """Call the piece complete. The rename makes sure that no half-written stamp is ever read."""
+    """Marks the piece as complete. The rename makes sure that no half-written stamp is ever read.
+    """
     new = piece / (STAMP + ".new")
     new.write_text(mark + "\n")
     new.rename(piece / STAMP)
@@ -109,7 +110,7 @@ def remove(path):
 
 @contextlib.contextmanager
 def building(piece):
-    """A fresh temporary directory beside the piece. Leftovers of a run that was killed go first.
+    """Makes a new temporary directory beside the piece. Removes leftovers of a killed run before.
 
     The caller holds the piece's lock, so no other process uses those leftovers.
     """

@@ -148,7 +148,7 @@ def reasons(root=PROJECT):
 
 
 def links(root, names):
-    """Where a page of the documentation points, there is something, headings included."""
+    """Every link of the documentation has a target, headings included."""
     for name in names:
         for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([^):]+))?\)", text(root, name)):
             page = (root / name).parent / target if target else root / name
@@ -173,7 +173,8 @@ def headings(page):
 
 
 def paths_in(word):
-    """The files or folders that a word of a page names: several if it has a part in braces."""
+    """Returns the files or folders that a word of a page names: several if it has a part in braces.
+    """
     braces = re.fullmatch(r"([\w./-]*)\{([\w.,-]+)\}([\w./-]*)", word)
     return [braces[1] + part + braces[3] for part in braces[2].split(",")] if braces else [word]
 

@@ -38,7 +38,7 @@ ROWS = [
 ]
 ROOM = {room: len(ROWS) - number for number, row in enumerate(ROWS) for room in row}
 FOLDERS = ("src", "tools", "qemu")
-# The first files of crates. src/protocol is also one by itself, for the host.
+# Root files of crates. src/protocol is also a crate of its own, for the host.
 ROOTS = re.compile(r"src/ib_sdp\.rs|src/protocol/lib\.rs|tools/[^/]+/(src/(lib|main)\.rs|build\.rs|(tests|examples|benches)/[^/]+\.rs)")
 OTHER_ROOT = "src/protocol/lib.rs"
 LINES = {"file": 500, "function": 70}

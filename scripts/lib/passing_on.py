@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Running commands, several at once, whose output is passed on as it comes and read meanwhile."""
+"""Runs several commands at once, passes on their output as it comes, and parses it."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import threading
 
 
 class Interrupted(Exception):
-    """All commands were ended, so that this one did not start, or not end by itself."""
+    """All commands were ended: this one did not start, or was killed."""
 
 
 class PassingOn:
@@ -73,7 +73,7 @@ class PassingOn:
 
 
 def _kill(process):
-    """Ends a command and all that it has started."""
+    """Ends a command and all its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -21,7 +21,7 @@ LAST_SECONDS = 900
 
 
 class TimeLeft:
-    """The time that a run has, if there is a limit to it."""
+    """Time limit of a run, if it has one."""
 
     def __init__(self, minutes):
         self._minutes = minutes

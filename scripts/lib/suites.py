@@ -181,11 +181,11 @@ def short(name, what, kernel, limit, default=True):
 
 
 def other_series():
-    """The supported series but the one that all other suites run on."""
+    """The supported series, except the one that all other suites run on."""
     return [series for series in kernels.SERIES if series != kernels.series_of(os.environ.get("AF_SDP_KERNEL") or kernels.SERIES[0])]
 
 
-# The suite that takes longest, by far where its kernel has to be compiled.
+# The longest suite, by far if its kernel has to be compiled first.
 LONGEST = "debug:short"
 
 # Limits for hangs only: a machine many times slower than the present one stays within them.

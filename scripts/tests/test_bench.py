@@ -109,7 +109,7 @@ class Checked(unittest.TestCase):
 
 class Netlink(unittest.TestCase):
     def test_a_real_family(self):
-        # the one that every kernel has: the families themselves
+        # the family that every kernel has: the list of families
         families = smc_kernel.Netlink("nlctrl")
         self.addCleanup(families.socket.close)
         self.assertEqual(families.family, smc_kernel.CTRL)

@@ -248,7 +248,8 @@ class Configuration(unittest.TestCase):
         field = re.search(r"(?m)^Package: ib-sdp-dkms\n(?:.*\n)*?Depends: ((?:.*\n)(?: .*\n)*)", control)[1]
         packages = {re.match(r"\s*([\w.+-]+)", part)[1] for part in field.replace("${", "").split(",")}
         own = set(re.search(r'PACKAGES = \(\s*"([^"]*)"\s*"([^"]*)"', (SCRIPTS / "prepare").read_text()).expand(r"\1\2").split())
-        # The debug kernel's, the host's tools', and those by which packages are unpacked.
+        # Packages of the debug kernel, of the host's tools, and of the programs that unpack
+        # packages.
         others = {"clang", "llvm", "lld", "cargo", "rustfmt", "rust-clippy", "zstd", "cpio", "kmod", "dwarves",
                   # The kernel's headers name the compilers.
                   "libelf-dev", "libdw-dev"}

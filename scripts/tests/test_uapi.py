@@ -54,7 +54,7 @@ class Uapi(unittest.TestCase):
     def test_agrees_with_the_module(self):
         header = dict(re.findall(r"#define\s+(\w+)\s+(\d+)", (PROJECT / HEADER).read_text()))
         sources = [source.read_text() for source in (PROJECT / "src").rglob("*.rs")]
-        # a parameter, of which the header has the default
+        # a parameter whose default is in the header
         self.assertIn(f"\nP(ipproto, {header.pop('IPPROTO_SDP')}, ", (PROJECT / "src/sys/params.def").read_text())
         for name, number in header.items():
             own = {value for text in sources for value in re.findall(rf"const {name}: u\d+ = (\d+);", text)}

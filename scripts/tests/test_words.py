@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Are old words noticed, and only those?"""
+"""Tests that retired names are found, and no others."""
 
 import sys
 import tempfile

@@ -24,7 +24,7 @@
 /* Number of connections that are timed at each level of mode idle. */
 #define TIMED 50
 
-/* Memory that comes back within a tenth of a second, in bytes, when no more does. */
+/* Memory, in bytes, that may still be freed within a tenth of a second once freeing has ended. */
 #define SETTLED 65536
 
 static const int levels[] = { 1, 1000, 10000 };

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include "measuring.h"
 
-/* Most sends whose memory is not given back. */
+/* Maximum number of sends that hold their memory. */
 #define RING_IN_FLIGHT 4
 
 static __thread struct {

@@ -33,7 +33,7 @@ FBACK_CLIENT_COUNT, FBACK_REASON = 3, 4
 
 
 class FellBack(Exception):
-    """A sample whose bytes did not go the way that was to be measured."""
+    """A sample whose bytes did not take the measured transport."""
 
 
 class Netlink:

@@ -71,7 +71,7 @@ static void *ask(void *argument)
 	struct pong *pong = argument;
 	char *data = buffer(), *room = buffer();
 	double start, last, time;
-	/* those that do not count; large ones are few */
+	/* warm-up rounds, fewer for large messages */
 	int warm = size < 65536 ? 20 : 3;
 
 	start = last = now();

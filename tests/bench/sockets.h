@@ -43,7 +43,7 @@ static union {
 } address;
 static socklen_t address_length;
 static int zcopy_from;
-/* Sends go with MSG_ZEROCOPY, or by io_uring without a copy. */
+/* Sends use MSG_ZEROCOPY, or io_uring's zero-copy send. */
 static int notified, by_ring;
 /* Sends go by sendfile(2), from a file in memory. */
 static int from_file;
@@ -194,7 +194,7 @@ static inline void settle(int fd)
 	}
 }
 
-/* Sends the first bytes of a file that was made of such a message. */
+/* Sends the first bytes of a file that holds such a message. */
 static void send_file(int fd, const char *data, size_t length)
 {
 	static __thread int file = -1;

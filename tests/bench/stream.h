@@ -131,7 +131,7 @@ static void send_message(struct stream *stream, char *data)
 	}
 }
 
-/* Says that there is no more. */
+/* Marks the end of the stream. */
 static void say_end(struct stream *stream)
 {
 	if (api.shutdown(stream->fd, SHUT_WR))
@@ -260,7 +260,8 @@ static void drive_stream(void)
 		api.close(streams[i].fd);
 }
 
-/* Steps in a second: the most of a few attempts, in none of which anything else may have run. */
+/* Returns the steps per second: the best of a few attempts, because other tasks may disturb each.
+ */
 static void measure_compute(void)
 {
 	const unsigned long some = 1000000;

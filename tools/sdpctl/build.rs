@@ -18,7 +18,7 @@ fn main() {
     println!("cargo:rerun-if-changed={SOURCE}");
     let variable = |name: &str| env::var(name).expect("cargo sets it");
     let object = Path::new(&variable("OUT_DIR")).join("map.bpf.o");
-    // Debian has asm/ where only compilers for the machine itself look.
+    // Debian has asm/ in a directory that only native compilers search.
     let machine = variable("CARGO_CFG_TARGET_ARCH");
     run(Command::new("clang")
         .args(["-target", "bpf", "-O2", "-g", "-Wall", "-Werror"])

@@ -737,7 +737,7 @@ static int map_mr_sg(struct ib_mr *mr, struct scatterlist *list, int count, unsi
 {
 	if (!is_ours(&mr->pd->res))
 		return iommu_map_mr_sg(&real, mr, list, count, offset);
-	/* A driver need not look. */
+	/* A driver need not check. */
 	misused += limits & LARGE_PAGES && mr->page_size < LEAST_PAGE;
 	if (adverse_happens(fail_map))
 		count--;

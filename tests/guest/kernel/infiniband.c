@@ -139,7 +139,8 @@ static int at_send_req(struct kprobe *probe, struct pt_regs *regs)
 	return 1;
 }
 
-/* Without one, a probe becomes a jump, which cannot go elsewhere. */
+/* Without a post handler, kprobes optimizes the probe to a jump, which cannot change the return
+ * address. */
 static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }

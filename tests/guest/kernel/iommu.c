@@ -169,10 +169,10 @@ static bool is_of_ib_sdp(void)
 
 	for (k = 0; k < n; k++) {
 		snprintf(name, sizeof(name), "%ps", (void *)calls[k]);
-		/* a message of ib_cm's: ib_core has no name where it is built in */
+		/* a message of ib_cm: a built-in ib_core has no module name */
 		if (strstarts(name, "ib_send_mad") || strstarts(name, "ib_post_send_mad"))
 			return false;
-		/* the first module but this one; the kernel itself has no name there */
+		/* the first module except this one; the kernel itself has no name in the trace */
 		if (strchr(name, '[') && !strstr(name, "[sdp_adverse]"))
 			return strstr(name, "[ib_sdp]");
 	}
@@ -455,7 +455,7 @@ static void put_back(struct ib_sge *sges, int count, const u64 *kept)
 		sges[k].addr = kept[k];
 }
 
-/* More than any device of rxe takes. */
+/* More than the maximum of any rxe device. */
 #define MOST_SGES 64
 
 /* Posts the list one by one, each with its addresses replaced. Drivers keep nothing of a list. */

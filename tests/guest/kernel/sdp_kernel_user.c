@@ -821,7 +821,7 @@ static void events(struct order *o)
 	end(w);
 }
 
-/* A server of callbacks: a listener and those that it has accepted. */
+/* A server that runs in callbacks: a listener and its accepted sockets. */
 struct attendance {
 	struct watch *listener;
 	struct watch *guests[64];

@@ -68,8 +68,8 @@ def device(e, **settings):
             renew()
 
 
-# Settings that programs notice by time alone, with their maximum; and those that change the ways of
-# blocks.
+# Settings that affect only the timing of programs, with their maximum, and settings that change the
+# ways of blocks.
 UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
 IN_BLOCKS = {"limits": 1}
 # Settings that wake pollers without an event. With EPOLLET that is one more edge, which epoll(7)
@@ -83,7 +83,7 @@ def suits(case, settings):
 
 
 class Mixture:
-    """All cases of a run, each on another device, by a seed; all of them with an IOMMU."""
+    """Runs all cases, each on a device chosen by a seed, all of them with an IOMMU."""
 
     def __init__(self, seed):
         self._seed = seed

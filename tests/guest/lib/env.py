@@ -112,7 +112,7 @@ def asleep_in(thread, process="self"):
 
 
 class Child:
-    """A forked process that runs a function; its result, or exception, comes back by a pipe."""
+    """A forked process that runs a function and returns its result, or exception, by a pipe."""
 
     def __init__(self, patience, function, *args):
         self._patience = patience
@@ -139,7 +139,7 @@ class Child:
         self._pipe = reader
 
     def done(self, seconds):
-        """Returns true if its result comes within that time."""
+        """Returns true if its result arrives within that time."""
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
         return bool(poller.poll(seconds * 1000))
@@ -221,13 +221,12 @@ class Env:
         self.check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
 
     def rounds(self, many):
-        """Returns the number of rounds for something that comes about by chance: a quarter of
-        `many` in a brief run."""
+        """Returns the number of rounds for a random event: a quarter of `many` in a brief run."""
         return max(2, many // 4) if "BRIEF" in os.environ else many
 
     def waited(self, since, seconds, what):
-        """Checks that about so much time has passed. Where ticks come late, as on a busy host, a
-        timer set meanwhile expires as much earlier."""
+        """Checks that about this time has passed. Where ticks come late, as on a busy host, a timer
+        set meanwhile expires as much earlier."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")
 
     def skip(self, reason):
@@ -357,8 +356,8 @@ class Env:
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
     def quiet(self, sock, events, seconds):
-        """Checks that nothing of the kind happens for so long. It proves little, so keep it for
-        events that cannot be fenced."""
+        """Checks that nothing of the kind happens for so long. Such a wait proves little: use it
+        only for events without another sign of their end."""
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
@@ -387,8 +386,8 @@ class Env:
             time.sleep(0.005)
 
     def _look(self):
-        """Makes the kernel poll each socket for arrived bytes. On one machine no event comes for
-        bytes without a waiting call, and there is no more space for them before a poll.
+        """Makes the kernel poll each socket for arrived bytes. On one machine bytes cause no event
+        without a waiting call, and do not make space before a poll.
         """
         for sock in self._keep:
             if isinstance(sock, Sock) and sock.fileno() >= 0:

@@ -36,7 +36,7 @@ def control(*words, user=None):
 
 
 def mount(e):
-    """A BPF file system where pins go, for the time of the case's process at least."""
+    """Mounts a BPF file system for pins, at least as long as the case's process lives."""
     if not os.path.ismount(BPF):
         e.equal(subprocess.run(["mount", "-t", "bpf", "bpf", BPF]).returncode, 0, "mount of bpf")
 
@@ -105,7 +105,7 @@ def protocol_of(family, kind=socket.SOCK_STREAM, protocol=0):
 
 
 def asks(e, name=None, user=None, group=None):
-    """SO_PROTOCOL of a TCP socket that such a process makes."""
+    """Returns SO_PROTOCOL of a TCP socket made by such a process."""
     family = socket.AF_INET6 if e.six else socket.AF_INET
 
     def run():

@@ -109,8 +109,8 @@ def of_a_device(e):
 
 
 class Absent(Memory):
-    """Memory that is missing until it is given, but for `present` bytes at its beginning: earlier
-    accesses, by a system call as well, wait for that."""
+    """Memory that is missing, except `present` bytes at its beginning, until the case provides it.
+    Earlier accesses, by a system call as well, wait."""
 
     API, REGISTER, COPY, MISSING = 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2)
 

@@ -29,7 +29,7 @@ class Pattern:
 
 
 class Checker:
-    """Takes a stream in pieces and finds the first wrong byte."""
+    """Receives a stream in parts and finds the first wrong byte."""
 
     def __init__(self, seed):
         self._pattern, self.count = Pattern(seed), 0

@@ -79,7 +79,8 @@ class Carried:
 
 
 def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp")):
-    """The function as one case for each Way; it is given the case's environment and the Way."""
+    """Registers the function as one case for each Way. It gets the case's environment and the Way.
+    """
     def mark(function):
         for name in ways:
             def run(e, name=name):
@@ -129,7 +130,7 @@ class Way:
         return program
 
     def client(self, command, patience=12):
-        """The output of a program that ends by itself."""
+        """Returns the output of a program that ends by itself."""
         return Program(self.e, self.started([str(word) for word in command])).output(self.e.patience * patience)
 
     @contextlib.contextmanager
@@ -138,7 +139,7 @@ class Way:
         and none by the other protocol."""
         sdp, tcp = Carried(), tcp_segments(self.where)
         yield
-        # where the server is: what it has from others there counts, too
+        # on the server's host its traffic with others counts, too
         moved, segments = (sdp.sent(), sdp.received()), tcp_segments(self.where) - tcp
         if not self.sdp:
             self.e.equal(moved, (0, 0), "bytes that SDP sent and received")

@@ -56,7 +56,7 @@ class Program:
         return self._process.stdout.readline()
 
     def end(self):
-        """Ends one that would go on."""
+        """Ends a program that runs until it is killed."""
         self._process.terminate()
         self._process.communicate()
 

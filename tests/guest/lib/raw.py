@@ -128,8 +128,8 @@ class State:
 
 
 class Raw:
-    """The raw end of a connection whose socket is `sock`. Fields that are not given are the right
-    ones in sequence."""
+    """The raw end of a connection whose socket is `sock`. Omitted fields get the values that the
+    sequence requires."""
 
     def __init__(self, e, sock, command):
         self._e, self._sock, self._command = e, sock, command
@@ -173,7 +173,7 @@ class Raw:
         return True
 
     def send(self, mid, extended=b"", payload=b"", flags=0, bufs=64, mseq=None, ack=None, length=None):
-        """Posts a message: the next one, or the one that is described."""
+        """Posts a message: the next one, or the one described by the arguments."""
         self.poll()
         if self.polite:
             self._e.until(lambda: self.poll() is not None and self._bufs > self.mseq - self._acked, "a credit", self.patience)
@@ -187,7 +187,7 @@ class Raw:
         return self.send(DATA, payload=payload, **more)
 
     def poll(self):
-        """The messages that have come."""
+        """Returns the received messages."""
         new = []
         while True:
             try:
@@ -211,13 +211,13 @@ class Raw:
         return state.arrived == state.posted
 
     def acknowledged(self):
-        """Returns true if the other end has acknowledged all that was sent."""
+        """Returns true if the other end has acknowledged all messages."""
         self.poll()
         return self._acked == self.mseq
 
     def expect(self, *mids, payload=False, patience=None):
-        """Returns the next message of one of these kinds, or of any, with payload if there has to
-        be some. Skips those before it."""
+        """Returns the next message of one of these kinds, or of any kind, with payload if required.
+        Skips those before it."""
         def look():
             self.poll()
             while self._heard:
@@ -228,7 +228,7 @@ class Raw:
         return self._e.until(look, lambda: f"no message {[hex(mid) for mid in mids]}: {self.state().__dict__}", patience)
 
     def heard(self):
-        """All that has come and was not expected yet."""
+        """Returns all received messages that were not expected yet."""
         self.poll()
         heard, self._heard = self._heard, []
         return heard
@@ -335,7 +335,7 @@ class Bed:
 
     def accept(self, private=None, victim=None, listener=None):
         """Returns (raw, victim): the victim connects to the listener and gets the HelloAck
-        `private`. Makes those that are not given."""
+        `private`. Creates the omitted ends."""
         e, service = self.e, listener or self.e.listen("self", 16)
         if private is not None:
             self.private(service, private)

@@ -58,7 +58,7 @@ def others(names):
 
 
 def select(cases, words):
-    """The cases whose name is, or begins with, one of the words (all without words)."""
+    """Returns the cases whose name is, or begins with, one of the words (all without words)."""
     if not words:
         return cases
     chosen = [case for case in cases

@@ -114,7 +114,7 @@ class RemoteSock:
 
 
 def anywhere(function):
-    """A function whose first argument is a socket runs where that is."""
+    """A function whose first argument is a socket runs on the machine of that socket."""
     @functools.wraps(function)
     def wrapper(sock, *args, **named):
         if isinstance(sock, RemoteSock):

@@ -141,7 +141,7 @@ def pattern(number, size):
 
 
 def exchange(sock, number, size):
-    """By a thread that sends and one that receives."""
+    """One thread sends, another receives."""
     data = pattern(number, size)
 
     def send():

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdp-completions DIR` writes what bash, zsh and fish complete the tools' command lines by, made
-//! from the very definitions that the tools read their arguments with. It is not installed.
+//! `sdp-completions DIR` writes the completions of the tools' command lines for bash, zsh and fish,
+//! generated from the tools' own definitions of their arguments. It is not installed.
 
-// The tools use what this program only describes.
+// This program uses only a part of the code that the tools share.
 #[allow(dead_code)]
 #[path = "../../sdp-check/src/options.rs"]
 mod sdp_check;
@@ -46,7 +46,7 @@ fn append(file: &Path, text: &[u8]) -> io::Result<()> {
     File::options().append(true).open(file)?.write_all(text)
 }
 
-/// Has zsh offer services and mappings in place of files.
+/// Makes zsh offer services and mappings instead of files.
 fn with_names(file: &Path) -> io::Result<()> {
     let text = std::fs::read_to_string(file)?;
     let Some((first, rest)) = text.split_once('\n') else {

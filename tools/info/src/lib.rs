@@ -23,7 +23,7 @@ fn names() -> impl Iterator<Item = &'static str> {
         .filter_map(|l| l.trim().strip_prefix("__u64")?.trim().strip_suffix(';'))
 }
 
-/// The names of what carries a connection, by number.
+/// Names of the transports, by number.
 const TRANSPORTS: [&str; 3] = ["none", "rdma", "local"];
 
 /// Counters of one socket's connection.
@@ -43,7 +43,7 @@ impl Info {
     pub fn of(socket: &impl AsRawFd) -> io::Result<Self> {
         let mut bytes = vec![0u8; 8 * names().count()];
         let mut size = bytes.len() as libc::socklen_t;
-        // SAFETY: as many bytes as `size` says.
+        // SAFETY: `size` is the number of valid bytes.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -96,7 +96,7 @@ impl Info {
         self.transport().to_string() + &some.concat()
     }
 
-    /// All of it, by name.
+    /// Returns all fields, by name.
     pub fn to_json(&self) -> Value {
         let mut all = Map::new();
         all.insert("transport".into(), json!(self.transport()));

@@ -97,7 +97,7 @@ impl Statistics {
         self.object(self.0.iter().map(|c| c.value.into()))
     }
 
-    /// The same of what `rates` has found.
+    /// The same for the result of `rates`.
     pub fn rates_to_json(&self, rates: &[f64]) -> Value {
         // a tenth is as exact as it gets
         let rounded = |r: &f64| {

@@ -95,7 +95,7 @@ impl fmt::Display for Text {
 fn release() -> Option<Text> {
     // SAFETY: integers alone, for which zeros are valid.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is ours; a system call, which does not come back to this library.
+    // SAFETY: the structure is local; a direct system call does not re-enter this library.
     if unsafe { libc::uname(&mut names) } != 0 {
         return None;
     }

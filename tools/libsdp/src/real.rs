@@ -49,7 +49,7 @@ macro_rules! next {
             $(pub static $name: super::Found = super::Found::new(super::ptr::null_mut());)*
         }
 
-        /// Looks all of them up, so that no signal handler has to.
+        /// Looks up all of them, so that no signal handler has to.
         pub fn resolve() {
             $(look_up(&looked_up::$name, $text);)*
         }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// More milliseconds than the kernel needs for its decision.
 const LONGEST: u64 = 5000;
 
-/// connect(2) has given this. Waits for the decision of a non-blocking connect.
+/// `result`: of connect(2). Waits for the decision of a non-blocking connect.
 pub fn connect(fd: c_int, to: SocketAddr, result: sys::Result) {
     let until = sys::now() + LONGEST;
     loop {

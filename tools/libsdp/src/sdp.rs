@@ -43,7 +43,7 @@ pub fn learn() {
     PROTOCOL.store(number().unwrap_or(IPPROTO_SDP), Relaxed);
 }
 
-/// A socket of `IPPROTO_SDP`, if there is that.
+/// Creates a socket of `IPPROTO_SDP`, if the protocol exists.
 pub fn socket(domain: c_int, kind: c_int) -> Option<c_int> {
     let mut protocol = PROTOCOL.load(Relaxed);
     if protocol == NONE {

@@ -66,7 +66,7 @@ pub fn load() -> Option<String> {
     problem
 }
 
-/// The name by which rules call the program.
+/// Name of the program in the rules.
 fn program() -> Vec<u8> {
     extern "C" {
         static program_invocation_short_name: *const libc::c_char;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! System calls that go to the kernel directly: they are no points of cancellation, touch nothing
-//! of the C library's but errno, and cannot come back to this library.
+//! System calls made directly: they are not cancellation points, change no state of the C library
+//! except errno, and cannot re-enter this library.
 
 use libc::{c_int, c_long};
 use std::ffi::CStr;
@@ -39,7 +39,7 @@ macro_rules! call {
 }
 
 pub fn pid() -> c_int {
-    // SAFETY: nothing is given.
+    // SAFETY: there are no arguments.
     unsafe { call!(SYS_getpid) }.unwrap_or(0)
 }
 

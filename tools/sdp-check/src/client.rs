@@ -26,7 +26,7 @@ const WHOLE: Duration = Duration::from_secs(3600);
 pub const ANSWER: Duration = Duration::from_secs(60);
 /// Time that a trial may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(90);
-/// The trials share the time: these are the parts of each of them.
+/// Number of parts into which the trials divide the time.
 const PARTS: u32 = 24;
 
 /// Headings of the report.

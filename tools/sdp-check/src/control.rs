@@ -71,7 +71,7 @@ impl Control {
             .map_err(|e| gone(&e))
     }
 
-    /// The next line, if it comes within that time.
+    /// Returns the next line, if it arrives within `time`.
     pub fn line(&mut self, time: Duration) -> Result<String> {
         let end = self.until.min(Instant::now() + time);
         let mut text = Vec::new();
@@ -170,7 +170,7 @@ mod tests {
             let mut stream = listener.accept().unwrap().0;
             stream.write_all(said).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // which the client may have given up before
+            // the client may have closed it before
             let _ = stream.read_to_end(&mut Vec::new());
         });
         then(Control::new(

@@ -149,7 +149,7 @@ impl Found {
             let kind = line(port.join("gid_attrs/types").join(&n)).unwrap_or("InfiniBand".into());
             let is = active
                 && address.is_some_and(|a| a.to_canonical() == IpAddr::from(gid).to_canonical());
-            // of RoCE's two versions the one that all speak
+            // RoCE v2, the version that all devices support
             if is && (self.gid.is_none() || kind.contains("v2")) {
                 self.gid = Some(Gid {
                     device: device.into(),

@@ -18,7 +18,7 @@ pub struct Facts {
     pub mtu: u32,
     /// The parameter.
     pub zcopy_ways: Option<u64>,
-    /// Which programs of perftest there are.
+    /// Installed programs of perftest.
     pub perftest: Vec<String>,
     pub kernel: String,
     /// GID of the address. It is not sent to the other end.
@@ -27,7 +27,7 @@ pub struct Facts {
 
 /// Maximum number of lines of a reply: a host with many adapters sends some hundred.
 const MOST: usize = 5000;
-/// For how long the other host looks about.
+/// Time that the other host may take to collect its facts.
 const LOOKING: Duration = Duration::from_secs(60);
 
 impl Facts {

@@ -4,7 +4,7 @@
 
 use crate::sock::Kind;
 
-/// The ways that bytes can go.
+/// Paths that bytes can take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Path {
     /// Sent and received by copy.

@@ -109,7 +109,7 @@ impl Running {
     pub fn serve(job: &Job, gid: Option<&Gid>) -> Result<Self, String> {
         let mut running = Self::start(job, gid, None)?;
         let end = Instant::now() + READY;
-        // one that uses rdma_cm does not listen by TCP, and is not seen
+        // a program that uses rdma_cm does not listen on a TCP port, and is not detected
         while gid.is_some() && !listens(job.port) {
             if Instant::now() > end || !matches!(running.0.try_wait(), Ok(None)) {
                 return Err(running

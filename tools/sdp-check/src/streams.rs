@@ -31,7 +31,8 @@ impl Trial<'_> {
             || (!path.is_empty() && self.count(path) == 0 && start.elapsed() < self.time + PATIENCE)
         {
             if self.path == Path::Write && place > 0 {
-                // the receiver advertises anew for each block; one that does not is not waited for
+                // the receiver advertises again for each block; the sender does not wait for one
+                // that does not
                 self.more_than("sink_avail_received", adverts, Duration::from_millis(800));
             }
             adverts = self.count("sink_avail_received");

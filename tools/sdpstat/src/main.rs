@@ -29,7 +29,7 @@ use std::time::Instant;
 /// Exists while the module is loaded.
 const MODULE: &str = "/sys/module/ib_sdp";
 
-/// Why there is nothing to show.
+/// Reason why there is no output.
 #[derive(Debug)]
 enum Error {
     /// Error message.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion queues that behave in every way that a driver may: cases of other suites, on each such
+"""Completion queues with every behaviour allowed to a driver: cases of other suites, on each such
 device."""
 
 import itertools
@@ -7,7 +7,7 @@ import itertools
 from lib import adverse, registry
 from lib.registry import case
 
-# One liberty at a time, and all of them.
+# Each behaviour by itself, and all together.
 DEVICES = {
     "unarmed": dict(unarmed=1),
     "one": dict(one=1),

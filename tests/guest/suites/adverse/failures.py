@@ -20,7 +20,7 @@ from ..zcopy.blocks import eager
 
 SEED = int(os.environ.get("ADVERSE_SEED", "1"))
 TOTAL = 400_000
-# Results of a call whose connection is lost, or for which there was no memory.
+# Possible errors of a call after a lost connection, or without memory.
 LOST = ("ECONNABORTED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTCONN")
 REFUSED = (*LOST, "ECONNREFUSED", "ENOMEM", "ENETUNREACH", "EHOSTUNREACH", "ENETRESET", "ENODEV", "EADDRNOTAVAIL", "EINVAL")
 # Settings that can end a connection, one at a time.
@@ -51,7 +51,7 @@ def connected(e, listener, zero_copy):
             e.check(got in LOST, f"recv() of what nobody accepted gave {got}")
             raise Lost(got)
         far = e.keep(listener.accept()[0])
-        # one whose connect() has failed may have been accepted
+        # a connection whose connect() has failed may have been accepted
         if e.outcome(far.getpeername) == near.getsockname():
             break
         far.close()
@@ -142,7 +142,7 @@ def mapping(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def elsewhere(e):
-    """Events come on another processor, late and several as one."""
+    """Events arrive on another processor, late, and merged."""
     for late in (0, 300):
         with adverse.device(e, elsewhere=1, late=late, spurious=20):
             for zero_copy in (False, True):

@@ -35,8 +35,8 @@ CASES = (
 
 @case(reference=False, families=("v4",), timeout=240)
 def both_ways(e):
-    """Bytes of every size, copied and not, from and to reused buffers. Nothing is mapped in atomic
-    context, of which the kernel would warn, and no mapping is left."""
+    """Bytes of every size, copied and not, from and to reused buffers. No memory is mapped in
+    atomic context (the kernel would warn), and no mapping is left."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             before = adverse.read("windows")
@@ -90,8 +90,8 @@ def no_address_now(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def failing_for_collected_pages(e):
-    """Pages of a file cannot be mapped for a while: nothing is lost or overtaken, and they go when
-    they can be. Waiting pages are freed with their connection."""
+    """Pages of a file cannot be mapped for a while: no byte is lost or reordered, and they are sent
+    once they can be mapped. Waiting pages are freed with their connection."""
     for lost in (False, True):
         with adverse.device(e, iommu=ON):
             near, far, file = spliced.sending(e, spliced.PIECE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device that can do less than rxe, and one that fails."""
+"""A device with lower limits than rxe, and one that fails."""
 
 import socket
 
@@ -94,8 +94,8 @@ def huge(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_regions(e):
-    """A device without regions, without page sizes like ours, or without READs: blocks go as they
-    can, the others are copied."""
+    """A device without regions, without the kernel's page size, or without READs: blocks use the
+    remaining ways, or are copied."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far = e.pair()
@@ -136,8 +136,8 @@ def pages_without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def overrun(e):
-    """A completion queue overruns: the connection ends with an error, and no call waits for a
-    completion that cannot come."""
+    """A completion queue overruns: the connection ends with an error, and no call waits for a lost
+    completion."""
     with adverse.device(e):
         near, far = e.pair()
         tasks = [e.task(e.outcome, sock.recv, 10).wait_asleep("recvfrom") for sock in (near, far)]
@@ -199,7 +199,7 @@ def resent(e, gone):
         near, far = e.pair()
     eager(near)
     listener = e.listen()
-    # from now on several blocks go at once
+    # from now on several blocks are in flight at once
     task = e.task(near.sendall, bytes(65536))
     far.recv_exactly(65536)
     task.result()

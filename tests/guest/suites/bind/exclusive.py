@@ -46,7 +46,7 @@ def devices(e):
 
 
 def chosen(mode):
-    """As long as there are other namespaces it cannot be."""
+    """The mode cannot be set while there are other namespaces."""
     try:
         netns.run("self", f"rdma system set netns {mode}")
     except RuntimeError:

@@ -342,7 +342,7 @@ def peer_in_poll(e):
 
 @case(hosts=BEDS)
 def after_half_close(e):
-    """close() of an end whose peer has ended, and of one that has ended itself."""
+    """close() of an end whose peer has shut down, and of one that has shut down itself."""
     near, far = e.pair()
     near.shutdown(socket.SHUT_WR)
     e.note("end", far.recv(10))

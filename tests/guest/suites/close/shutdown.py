@@ -124,7 +124,7 @@ def by_both_ends(e):
 
 @case(hosts=BEDS)
 def at_the_same_time(e):
-    """Both ends at once, with data under way."""
+    """Both ends shut down at once, with data in flight."""
     for turn in range(10):
         near, far = e.pair()
         near.send(b"n" * 1000)
@@ -156,7 +156,7 @@ def long_answer(e):
 
 @case(hosts=BEDS, timeout=60)
 def behind_data(e):
-    """The end comes behind everything that was sent, however much is queued."""
+    """The end arrives behind all sent bytes, for any amount in the queue."""
     near, far = e.pair()
     total = 3 << 20
     task = e.task(lambda: (pattern.send(near, 72, total, [total]), near.shutdown(WR)))

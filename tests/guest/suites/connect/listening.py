@@ -183,7 +183,7 @@ def times_slept(task):
 
 @case
 def wakes_no_others(e):
-    """A connection is worth waking one thread for."""
+    """A new connection wakes one thread only."""
     listener = e.listen()
     tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(6)]
     left = tasks

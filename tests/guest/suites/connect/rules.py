@@ -14,7 +14,7 @@ MARK = 77
 
 @contextlib.contextmanager
 def rule(e, words):
-    """A rule in front of all but the one for own addresses."""
+    """Adds a rule with the highest priority after the one for local addresses."""
     command = f"ip -{6 if e.six else 4} rule {{}} pref 10 {words}"
     netns.run("self", command.format("add"))
     try:
@@ -30,7 +30,7 @@ def marked(e, mark=MARK):
 
 
 def attempt(e, sock, port, blocking=True):
-    """The outcome of connect(2), and True if the socket has a port then."""
+    """Returns the result of connect(2), and True if the socket has a port afterwards."""
     sock.setblocking(blocking)
     outcome = e.error(sock.connect, e.address(e.there, port))
     return outcome, outcome == "ok" or outcome == "EINPROGRESS" or sock.port != 0

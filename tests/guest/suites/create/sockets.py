@@ -187,7 +187,7 @@ def out_of_descriptors(e):
 
 @case
 def many(e):
-    """Sockets that never did anything come and go."""
+    """Makes and closes unused sockets."""
     for _ in range(20):
         batch = [calls.plain("socket", e.domain, STREAM, 0) for _ in range(100)]
         for descriptor in batch:

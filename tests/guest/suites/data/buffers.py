@@ -57,8 +57,8 @@ def idle_reader(e):
 
 @case(hosts=BEDS, timeout=60)
 def small_ones_after_large_ones(e):
-    """With a small SO_RCVBUF, small messages may be unread behind each other after large ones have
-    come, too."""
+    """With a small SO_RCVBUF, several small messages may be unread, also after large ones have
+    arrived."""
     listener = e.listen(prepare=lambda sock: sock.setsockopt(SOL, socket.SO_RCVBUF, 65536))
     near, far = e.pair(listener)
     near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -350,7 +350,7 @@ def lowat(e):
 
 @case(hosts=BEDS)
 def lowat_of_a_full_buffer(e):
-    """A buffer that is full of less than SO_RCVLOWAT is readable: no more can come."""
+    """A full buffer with fewer bytes than SO_RCVLOWAT is readable: no more can arrive."""
     near, far = e.pair()
     far.set(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 8192)

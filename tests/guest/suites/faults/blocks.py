@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation of a non-blocking send fails, in the call itself. The bytes go another way,
-notifications are true, and later writes of the program to its memory do not arrive."""
+"""Each allocation of a non-blocking send fails, in the call itself. The bytes take another way,
+notifications are right, and later writes of the program to its memory do not arrive."""
 
 import os
 import socket
@@ -19,12 +19,13 @@ TCP = socket.IPPROTO_TCP
 
 @case(reference=False, families=("v4",), timeout=300)
 def returning_at_once(e):
-    """One whose peer does not read yet, and whose memory is written to at once."""
+    """A send whose peer does not read yet, and whose memory is written to at once."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 
     def attempt(fault):
-        # a new connection: one whose blocks were written to, or not pinned, does not try again soon
+        # a new connection, because one whose blocks were written to, or not pinned, does not try
+        # again soon
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -46,8 +47,8 @@ def returning_at_once(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def notified(e):
-    """MSG_ZEROCOPY: a call that fails has no number. Any other has a notification, whichever way
-    its bytes went."""
+    """MSG_ZEROCOPY: a call that fails has no number. Any other call has a notification, for either
+    way of its bytes."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Work requests that were posted well and complete with an error: the device finds a fault in one
-(put there by src/sys/rdma_faults.c), and it or the peer's device reports that. The connection ends
-at both ends, each with its errno. Every page is unpinned, nothing is left on the devices, and other
+"""Work requests that were posted successfully and complete with an error. src/sys/rdma_faults.c
+puts a fault into one, and its own device or the peer's reports it. The connection ends at both
+ends, each with its errno. Every page is unpinned, nothing is left on the devices, and other
 connections go on."""
 
 import errno
@@ -15,7 +15,7 @@ from suites.faults.nth import echo, needs_faults
 from suites.zcopy.blocks import MIB, Counters, eager, unpinned
 from suites.zcopy.blocks import pair as both
 
-# Whose device finds it: the one that has it to do, or the peer's, which refuses.
+# Device that finds the fault: the one that executes the request, or the peer's, which refuses it.
 HERE, THERE = errno.EINVAL, errno.EACCES
 # Errors of the end whose device has failed, and of the end that gets the failure from its device or
 # from the peer.
@@ -66,7 +66,7 @@ def fed(e, near, far, size):
 
 
 def lent(e):
-    """Whose sender lends its blocks, which the reader READs."""
+    """Transfers in which the reader READs the sender's advertised blocks."""
     near, far = e.pair()
     eager(near)
     return near, far
@@ -121,7 +121,7 @@ def sends(e):
 
 @case(reference=False, timeout=300)
 def receives(e):
-    """A receive: the message for it has no place, and the sender's device gets a NAK."""
+    """A receive: its message finds no buffer, and the sender's device gets a NAK."""
     late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
 
 

@@ -264,7 +264,7 @@ def sending(e):
         return attempt
 
     def first(size):
-        """The first of a new connection, which has to have buffers made."""
+        """The first call of a new connection, which allocates buffers."""
         def attempt(fault):
             new = Sender(e)
             data = new.next(size)

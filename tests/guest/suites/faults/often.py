@@ -168,9 +168,9 @@ def lent(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def short_for_a_while(e):
-    """From some time of a transfer on all allocations of the module fail, or those that may not
-    wait, until enough calls have failed or nothing moves any more. Then memory is available again,
-    and the transfer completes by itself."""
+    """At some time in a transfer all allocations of the module begin to fail, or only those that
+    may not wait, until enough calls have failed or the transfer stops. Then memory is available
+    again, and the transfer completes by itself."""
     needs_faults(e)
     listener, most = e.listen(), 100000
     for kind, patient in itertools.product(("failslab", "fail_page_alloc"), "NY"):

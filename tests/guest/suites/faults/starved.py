@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Allocation of receive buffers fails for a while. A peer without credits is silent, so the
-receiver has to go on by itself when memory is available again. It keeps its buffers until it has
-better ones."""
+receiver has to continue without an event when memory is available again. It keeps its buffers until
+it has better ones."""
 
 import contextlib
 import errno
@@ -59,7 +59,7 @@ def without_memory(e, near, source):
     """Sends, while no new receive buffer can be allocated; or, without a device, none where the
     allocation may not wait."""
     if netns.is_one():
-        # A sender's memory is allocated where one may wait.
+        # A sender allocates its memory where it may sleep.
         with faults.several("failslab", faults.EVERY) as hits:
             faults.knob("failslab", "ignore-gfp-wait", "Y")
             for at in range(0, SIZE, PAYLOAD):

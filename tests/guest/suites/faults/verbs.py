@@ -15,12 +15,12 @@ from suites.proc.module import refcount
 
 MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",
           "ib_cm_init_qp_attr", "ib_modify_qp")
-# (Not ib_send_cm_dreq: where that fails, it reports the end of the connection by itself.)
+# (ib_send_cm_dreq is left out: if it fails, it reports the end of the connection itself.)
 SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep")
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
 MAPPING = ("sdp_h_ib_map_error",)
-# After the last call in a life there is no more to see; messages go on for as long as bytes do.
+# Later calls of a connection's life need no test; messages are sent as long as bytes are.
 MOST = 12
 
 

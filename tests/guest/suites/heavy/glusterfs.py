@@ -41,7 +41,8 @@ head -c 3000000 /dev/urandom > sent && cp sent mount/copy && cmp sent mount/copy
 umount mount || cat {folder}/log
 """
 
-# A brick of family 27 is reached by a client whose TCP sockets are SDP's, and by no other.
+# A brick that listens by family 27 is reached by a client whose TCP sockets use SDP, and by no
+# other.
 for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "ways": set(IN_TURN)})):
     form(name=name, needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
          files={"brick.vol": BRICK.replace("{family}", family), "mount.vol": MOUNT, "client": CLIENT}, says="the same",

@@ -313,7 +313,7 @@ def ofed_answers_late(e):
 @case(reference=False, families=("v4",), timeout=90)
 def killed(e):
     """A sender is killed while the peer reads its advert: the READ ends, and the bytes read count
-    as sent, as on TCP. It has a second for that, which a slow machine may need otherwise: once is
+    as sent, as on TCP. It has one second for that, which a slow machine may exceed: one success is
     enough."""
     bed = raw.Bed(e)
     memory, into = Memory(SIZE).fill(1), Memory(SIZE)

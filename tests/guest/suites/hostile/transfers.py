@@ -261,7 +261,7 @@ def memlock(e):
 
 @case(reference=False, timeout=60)
 def removal(e):
-    """`rdma link del` with memory advertised: it waits until the pages are let go of."""
+    """`rdma link del` with advertised memory: it waits until the pages are released."""
     memory = Memory(500000).fill(1)
     device, listener = netns.device(), e.listen()
     ends = Ends(e)
@@ -311,7 +311,8 @@ SIZE = 400000 // PAGE * PAGE
 
 @case(reference=False, timeout=60)
 def unmapped(e):
-    """munmap(2) of advertised memory: its last bytes are read. Bytes written afterwards go nowhere.
+    """munmap(2) of advertised memory: its last bytes are read. Bytes written afterwards are not
+    received.
     """
     source, destination = Raw(SIZE).fill(1), Raw(SIZE)
     before = source.bytes

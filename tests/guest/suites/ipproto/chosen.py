@@ -142,7 +142,7 @@ def nobody(e):
 
 @case(reference=False)
 def no_device(e):
-    """Addresses that no RDMA device leads to are TCP's at once."""
+    """Addresses without a route by an RDMA device use TCP at once."""
     e.needs_wire()
     listener = either.listen(e, TCP, "self", host=e.loopback)
     with either.parameters(**PATIENT, local_transport=0), either.counts(e, tcp_unreachable=1):

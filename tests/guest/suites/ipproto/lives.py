@@ -147,8 +147,8 @@ def shared_by_threads(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """Without its RDMA device a connection by SDP ends, and one in progress becomes TCP's; so do
-    those after it."""
+    """Without its RDMA device an SDP connection ends, and a connect in progress uses TCP; so do
+    later ones."""
     silent, device = e.silent(), netns.device()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         listener = either.listen(e)

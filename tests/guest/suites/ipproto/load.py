@@ -193,7 +193,7 @@ def taken_in_turn(e):
 
 @case(reference=False, timeout=120)
 def wakes_one(e):
-    """A connection of either kind is worth waking one thread for."""
+    """A new connection of either protocol wakes one thread only."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         left = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(8)]

@@ -32,7 +32,7 @@ def answered(e, listener):
 
 
 def silent(e):
-    """Connects to a host from which nothing comes by SDP."""
+    """Connects to a host that never replies by SDP."""
     first, second = either.listen(e, TCP), either.listen(e, TCP)
     with either.parameters(ipproto_wait=400, ipproto_memory=0):
         took = falls(e, first, tcp_no_answer=1)

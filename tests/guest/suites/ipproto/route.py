@@ -173,7 +173,7 @@ def taken_ports(e):
                 e.skip("both have got the same port")
             with make(e, route, "peer") as sock:
                 e.equal(e.error(sock.bind, e.address(e.there, port)), wanted, f"bind() with route {route}")
-    # bound by SDP alone to what is TCP's port of somebody else: there it stays
+    # bound by SDP alone to a port whose TCP number another socket has: it keeps the port
     alone = make(e, ONLY_SDP, "peer")
     alone.bind(e.address(e.there, tcp.port))
     e.equal(e.error(alone.set, T, ROUTE, BOTH), "EADDRINUSE", "the route of both")

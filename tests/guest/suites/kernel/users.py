@@ -204,9 +204,9 @@ def pages(e):
 
 @case(reference=False, timeout=60)
 def pages_without_a_copy(e):
-    """No such page is copied, though the sender drops its references at once, and many make a
-    block. Memory that cannot be shared, which TCP refuses, is copied, and is the sender's again at
-    once."""
+    """No such page is copied, although the sender drops its references at once, and many pages form
+    a block. Memory that cannot be shared, which TCP refuses, is copied, and is the sender's again
+    at once."""
     count = 320
     for command, share in (("pages", 1), ("slab", 0)):
         def attempt():

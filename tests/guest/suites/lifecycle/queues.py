@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Queues that a device keeps for connections that come."""
+"""Completion queues that a device caches for new connections."""
 
 from lib.either import parameters
 from lib.registry import case
@@ -7,7 +7,7 @@ from lib.resources import queues
 
 
 def through(e):
-    """A connection that bytes go through, both ways."""
+    """A connection with bytes in both directions."""
     near, far = e.pair()
     for one, other in ((near, far), (far, near)):
         one.sendall(b"bytes")
@@ -16,7 +16,7 @@ def through(e):
 
 
 def used(e):
-    """A connection from its beginning to its end; whose queues it had."""
+    """Runs a connection to its end. Returns the numbers of its queues."""
     near, far = through(e)
     had = queues()
     near.close()

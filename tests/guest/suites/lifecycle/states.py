@@ -205,7 +205,7 @@ class Subject:
         listener.close()
 
     def kill(self):
-        # It may have ended by itself, and been seen to.
+        # It may have ended by itself, and been reaped.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self.child.kill()
 
@@ -316,7 +316,7 @@ def stopped(e):
 @case(reference=False, timeout=400)
 def stopped_for_minutes(e):
     """Processes in all connected states are stopped for two minutes, with all that their peers can
-    write. The connections last, others go on, and each waiting call completes afterwards."""
+    write. The connections stay, others continue, and each waiting call completes afterwards."""
     if not THOROUGH:
         e.skip("takes minutes (env THOROUGH=1)")
     nothing = Nothing(e)

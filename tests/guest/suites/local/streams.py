@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Connections whose two ends are in one network namespace, which no RDMA device has a part in."""
+"""Connections with both ends in one network namespace, without an RDMA device."""
 
 import fcntl
 import glob
@@ -400,7 +400,7 @@ def few_sends_a_connection(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def to_itself(e):
-    """Bytes are received into the buffer that they come from, at both ends."""
+    """At both ends, bytes are received into the buffer that they are sent from."""
     near, far = e.pair()
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     shared = bytearray(pattern.Pattern(3).at(0, MIB))
@@ -450,8 +450,8 @@ def unload(e):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def small_ones(e):
-    """Small messages that wait until earlier ones are drained: any call finds them all, and they go
-    in time without one."""
+    """Small messages that wait until earlier ones are drained: each call sends all of them, and
+    without a call they are sent by a timer."""
     near, far = e.pair()
     for byte in (b"a", b"b", b"c"):
         near.send(byte)

@@ -150,7 +150,7 @@ def other_kernels(e):
             (BTF / "vmlinux").write_bytes(told)
         return control("add", "--program", "one")
 
-    # a function that no program may change, under the name of the one that they may
+    # a function that BPF programs may not modify, under the name of the one that they may
     other = hook.upper()
     swapped = renamed(update_socket_protocol=other).replace(b"\0%s\0" % function, b"\0%s\0" % hook).replace(b"\0%s\0" % other, b"\0%s\0" % function)
     for told, complaint in (

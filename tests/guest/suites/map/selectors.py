@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whose sockets `sdpctl map` turns into IPPROTO_SDP sockets, and which."""
+"""The processes and sockets that `sdpctl map` maps to IPPROTO_SDP."""
 
 import os
 import pathlib

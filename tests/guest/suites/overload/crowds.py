@@ -122,8 +122,7 @@ def many_connects(e):
 
 @case(reference=False, timeout=120)
 def come_and_go(e):
-    """Connections that come, transfer and go as fast as processes can make them: they leave no
-    memory behind."""
+    """Processes make connections, transfer and close as fast as possible: no memory leaks."""
     listener = e.listen(backlog=64)
 
     def serve():
@@ -244,12 +243,12 @@ def crowd_of_thousands(e):
     gained = observe.stats()["- limit reached"] - before
     e.equal(gained, sum(refused), "refusals that are counted")
     e.check(rounds >= 20, f"others had {rounds} rounds")
-    # Both ends of all, and those that are on their way out.
+    # Both ends of all connections, and those being destroyed.
     e.check(peak < 3 * most * PER_SOCKET, f"{peak} bytes of the kernel's memory")
     server.kill()
     closing(listener, other, near, far)
     settled(e)
-    # Less than if one in twenty of all that there were stayed.
+    # Less than the memory of one in twenty connections.
     e.until(lambda: kernel_memory() - quiet < 2 * each * processes // 20 * PER_SOCKET // 2, lambda: f"{kernel_memory() - quiet} bytes stay")
 
 
@@ -285,7 +284,7 @@ def limit_of_a_server(e):
 @case(reference=False, timeout=120)
 def out_of_a_groups_memory(e):
     """A process makes connections until its cgroup's memory is used up: its calls fail or it is
-    killed, its peers get the end, others go on, and everything is freed."""
+    killed, its peers get the end, others continue, and everything is freed."""
     listener = e.listen(backlog=64)
     other = e.pair(listener)
     with Group(e) as group:

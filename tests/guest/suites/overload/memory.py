@@ -175,8 +175,8 @@ def at_the_listener(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nothing(e):
-    """No memory at all for buffers: existing connections go on, and new ones are refused, however
-    often they are tried."""
+    """No memory at all for buffers: existing connections continue, and new ones are refused at each
+    attempt."""
     listener = e.listen()
     pair = e.pair(listener)
     with parameter("max_buffer_memory", 0):

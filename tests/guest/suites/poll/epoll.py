@@ -71,7 +71,7 @@ def edge(e):
     e.note("fresh data", soon(e, poller))
     far.shutdown(socket.SHUT_WR)
     e.note("end", soon(e, poller))
-    # the change of the state and the readable end may come by two wakeups, but not again and again
+    # the change of the state and the readable end may cause two wakeups, but not more
     e.note("end, not for ever", now(poller) and now(poller) and now(poller))
 
 
@@ -178,7 +178,7 @@ def exclusive(e):
         task.wait_asleep("epoll_wait", "epoll_pwait")
     e.connect(listener)
     e.until(lambda: not all(task.is_alive() for task in tasks), "somebody awake")
-    # the other one may go on sleeping, until there is more to do
+    # the other one may sleep until there is more work
     e.connect(listener)
     e.note("both woke", [task.result() for task in tasks])
     e.note("accept", e.error(listener.accept))
@@ -307,7 +307,8 @@ def about_nothing(e):
 
 @case
 def nobody_asks(e):
-    """A program polls and then does something else: its sent bytes go on, bytes come, signals come.
+    """A program polls and then is busy elsewhere: its bytes are sent, bytes arrive, and signals are
+    delivered.
     """
     near, far = e.pair()
     watched = watch(near, IN | OUT | ET)

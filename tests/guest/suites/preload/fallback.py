@@ -12,7 +12,7 @@ from lib.programs import Program
 from lib.registry import case
 
 PORT = 7310
-# One that blocks, and one that connects as event loops do.
+# A blocking client, and one that connects as event loops do.
 CLIENTS = ("blocking", "selectors")
 # The library's only line in a guest, where the module is not installed.
 ABSENT = f"the kernel has no SDP (the module ib_sdp is not loaded: it is not installed for kernel {os.uname().release}); sockets are TCP"

@@ -201,7 +201,7 @@ def permissions(e):
 
 @sdp_case
 def no_kernel_addresses(e):
-    """No kernel address is shown, nor in the trace, whose names of sockets are hashes."""
+    """No kernel address is shown. The trace identifies sockets by hashes."""
     near, far = e.pair()
     e.listen()
     with tracing(e, "sdp_send") as read:

@@ -17,7 +17,7 @@ def refcount():
 
 @case(reference=False, families=("v4",))
 def protocols(e):
-    """/proc/net/protocols names it, and the module whose it is."""
+    """/proc/net/protocols lists the protocol and its module."""
     with open("/proc/net/protocols") as file:
         rows = [line.split() for line in file if line.startswith("SDP")]
     e.check(rows, "no line begins with SDP")
@@ -39,7 +39,7 @@ def in_use(e):
 
 @case(reference=False, families=("v4", "v6"), timeout=120)
 def references_return(e):
-    """Every reference is given back."""
+    """Every reference is released."""
     e.until(lambda: not observe.rows("self") and not observe.rows("peer"), "no sockets of earlier cases",
             patience=e.patience * 6)
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)

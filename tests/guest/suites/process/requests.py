@@ -174,8 +174,8 @@ def cancelled_behind_blocks(e):
 @case(reference=False, families=("v4",), timeout=60)
 def received_by_a_worker(e):
     """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so nothing is advertised.
-    All bytes come, though the ring's task is busy with a send that its peer has to read. The ring
-    may be closed meanwhile, and the receive cancelled."""
+    All bytes arrive, although the ring's task is busy with a send that its peer has to read. The
+    ring may be closed meanwhile, and the receive cancelled."""
     for how in ("data", "cancel", "ring"):
         near, far = pipelined(e)
         ring = Ring(e)

@@ -255,7 +255,7 @@ def threads(e):
 
 @case
 def under_python(e):
-    """A program of its own, given the number of a descriptor."""
+    """A separate program that gets the number of a descriptor."""
     near, far = e.pair()
     os.set_inheritable(far.fileno(), True)
     pid = os.fork()

@@ -47,7 +47,7 @@ def sigio(e):
 
 @case
 def sigio_of_one_who_polls(e):
-    """SIGIO comes for each byte, though the program polls the socket meanwhile."""
+    """SIGIO arrives for each byte, although the program polls the socket meanwhile."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     near, far = e.pair()
     asynchronous(near)

@@ -49,7 +49,7 @@ class Client:
             self.lines.append(line.rstrip())
 
     def end(self, patience=60):
-        """Its status, all that it has printed, its complaints, and its report."""
+        """Returns its status, its output, its failed checks, and its report."""
         status, out, err = self.program.ended(self._e.patience * patience)
         return status, self.lines + out.splitlines(), err, self._report.read_text()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Many connections, and connections that come and go."""
+"""Many connections at once, and many in a row."""
 
 import os
 import random
@@ -14,7 +14,7 @@ SOL = socket.SOL_SOCKET
 
 
 def settled(e):
-    """Until neither host has a socket of the module left."""
+    """Waits until neither host has a socket of the module left."""
     e.until(lambda: not observe.rows("self") and not observe.rows("peer"),
             lambda: f"{len(observe.rows('self'))} and {len(observe.rows('peer'))} sockets stay", patience=e.patience * 9)
 
@@ -61,7 +61,7 @@ def a_thousand(e):
     if e.sdp:
         settled(e)
         end = processor_time() - before
-        # a debug kernel looks over all memory meanwhile
+        # a debug kernel scans all memory meanwhile
         most = beginning * (3 if os.uname().release.endswith("-debug") else 1)
         e.check(end <= most, f"the end took {end} ticks of the processors, the beginning {beginning}")
 
@@ -97,8 +97,8 @@ def storm(e):
 
 @case(reference=False, timeout=120)
 def aborted_connects(e):
-    """Non-blocking connects closed or reset at once, in every order, while a server accepts those
-    that come."""
+    """Non-blocking connects closed or reset at once, in every order, while a server accepts the
+    others."""
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     choice = random.Random(7)

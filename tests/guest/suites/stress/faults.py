@@ -138,7 +138,7 @@ def device_goes(e):
 @case(reference=False, families=("v4",), timeout=120)
 def device_goes_after_a_fault(e):
     """The connection is lost while a call waits for its own memory, which then is not there. The
-    socket keeps nothing of the device, whose removal it would not see."""
+    socket keeps no reference to the device, because it would not notice the removal."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -219,8 +219,8 @@ def set_on_both(e):
 @case(reference=False, families=("v4",), timeout=60)
 def workers_in_a_fault(e):
     """A call waits in a fault of its own memory, which is not resolved, and holds a socket's lock,
-    or the lock of the decision between SDP and TCP. No worker waits for that: others, more than
-    there are processors, connect, fall back, and end meanwhile."""
+    or the lock of the decision between SDP and TCP. No worker waits for that: more connections than
+    there are processors connect, fall back, and end meanwhile."""
     begun = []
     for begin in (copied_out, copied_in, set_on, set_on_both):
         near, far, absent, call = begin(e)

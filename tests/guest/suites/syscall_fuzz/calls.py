@@ -82,7 +82,7 @@ class Caller:
         return right if right is not None and self.dice.random() < chance else self.dice.choice(odd)
 
     def descriptor(self, role=None):
-        """Returns any, or rather one that had this role last."""
+        """Returns a random one, preferably the last one with this role."""
         if role and self.dice.random() < 0.85:
             fit = [fd for fd in self.slots if self.roles.get(fd) == role]
             if fit:
@@ -280,7 +280,7 @@ class Caller:
         os.close(writer)
 
     def pages(self):
-        """The memory of calls under way is unmapped, made read-only, given back."""
+        """Unmaps the memory of calls in progress, makes it read-only, or discards it."""
         offset = self.dice.randrange(AREA // 4096) * 4096
         size = min(self.dice.choice((4096, 65536, AREA)), AREA - offset)
         way = self.dice.randrange(5)
@@ -348,7 +348,7 @@ class Progress(ctypes.Structure):
     _fields_ = [("steps", ctypes.c_ulong * THREADS), ("thread", ctypes.c_int * THREADS)]
 
     def still(self, steps, before):
-        """The numbers of those threads that are not done and have not come further."""
+        """Returns the numbers of unfinished threads without progress."""
         return [self.thread[at] for at in range(THREADS) if self.steps[at] == before[at] < steps]
 
 
@@ -427,14 +427,14 @@ def rage(e, steps, guides):
 
 @case(reference=False, families=("v4",), timeout=900)
 def threads(e):
-    """Everything at once; then nothing is left."""
+    """All kinds of calls at once; afterwards no resource is left."""
     before = {where: observe.stats(where) for where in ("self", "peer")}
     steps = e.rounds(STEPS)
     rage(e, steps, Unguided)
 
     def gained(name):
         return sum(observe.stats(where)[name] - before[where][name] for where in before)
-    # Not every call has failed at its first look.
+    # Checks that not every call has failed at once.
     done = {name: gained(name) for name in ("rx_bytes", "received SDP_MID_DATA", "received SDP_MID_DISCONN", "received SDP_MID_SRCAVAIL", "zcopy rx_bytes")}
     e.check(done["rx_bytes"] > steps << 10 and done["received SDP_MID_DATA"] > steps // 2 and done["received SDP_MID_SRCAVAIL"] > steps // 100, f"{done}")
     e.note("done", done)

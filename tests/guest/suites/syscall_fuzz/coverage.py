@@ -55,10 +55,10 @@ class Trace:
 
 
 class Dice(random.Random):
-    """Dice that record their draws, and replay given ones before they go on by themselves."""
+    """Random numbers that are recorded; given ones are replayed first."""
 
     def begin(self, draws):
-        """`draws` come first; those that are None are left to chance."""
+        """`draws` come first; None stands for a random number."""
         self._draws, self.shown = draws, []
 
     def _draw(self):
@@ -78,7 +78,7 @@ class Dice(random.Random):
 
 
 class Kept:
-    """The deeds of a process that are worth coming back to, and all that was reached."""
+    """The kept deeds of a process, and all code that was reached."""
 
     def __init__(self, seed):
         self._lock, self._dice = threading.Lock(), random.Random(seed)

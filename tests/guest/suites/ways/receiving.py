@@ -54,7 +54,7 @@ class Reader:
         seen = self.sock.recv(min(size, 70000), socket.MSG_PEEK)
         self.ended |= not seen
         while seen:
-            # not all at once where there is a mark
+            # not in one call if there is an urgent mark
             got = self.take(self.sock.recv(len(seen)))
             if not got or not seen.startswith(got):
                 raise ValueError(f"{len(got)} bytes up to {self.checker.count} differ from those that MSG_PEEK has shown")

@@ -25,7 +25,7 @@ LOST = 30000
 
 
 class Stuck(Exception):
-    """Something that should have come has not."""
+    """An expected event has not come."""
 
 
 def wait(sock, events, what):
@@ -129,7 +129,7 @@ class Writer:
         return self.told_of()
 
     def told_of(self):
-        """Takes the notifications that have come."""
+        """Reads the pending notifications."""
         while True:
             try:
                 _, control, _, _ = self.sock.recvmsg(1, 512, socket.MSG_ERRQUEUE | NOW)

@@ -18,7 +18,7 @@ TCP = socket.IPPROTO_TCP
 
 
 def over(e, *socks):
-    """Until neither host has a row of the connection: its teardown is on the wire by then."""
+    """Waits until neither host has a row of the connection: its teardown has been captured then."""
     ports = {sock.getsockname()[1] for sock in socks}
     for sock in socks:
         sock.close()
@@ -28,8 +28,8 @@ def over(e, *socks):
 
 
 def talk(e):
-    """Waits for each message before the next one, so that the order is always the same. They are
-    too few for a credit update, whose moment is open."""
+    """Waits for each message before the next one, so that the order is always the same. The
+    messages are too few for a credit update, whose time would vary."""
     listener = e.listen()
     near, far = e.pair(listener)
     near.set(TCP, socket.TCP_NODELAY, 1)

@@ -24,7 +24,7 @@ def eager(sock):
 
 
 def pair(e):
-    """A pair whose both ends offer."""
+    """A pair that advertises at both ends."""
     near, far = e.pair()
     eager(near)
     eager(far)
@@ -258,8 +258,8 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def both_send_first(e):
-    """Two programs both send before they receive, as much as the buffers of both hold, which works
-    on TCP."""
+    """Two programs both send, before they receive, as much as both buffers hold. This works on TCP.
+    """
     near, far = pair(e)
     data = pattern.Pattern(8).at(0, 100000)
     tasks = [e.task(calls.send, near, data), e.task(calls.send, far, data)]
@@ -284,7 +284,7 @@ def nobody_reads(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def little_by_little(e):
-    """A reader of small pieces gets a block as Data."""
+    """A reader with small buffers gets a block as Data."""
     def attempt():
         counters = Counters()
         near, far = pair(e)

@@ -130,8 +130,7 @@ def cache(e):
         for turn in range(8):
             send(turn)
         e.check(counters.gained("pin cache hits") > 0, "no hits")
-        # other pages at the same address: by the kernel's record of the mapping, and by a child's
-        # copy on write
+        # other pages at the same address: by remapping, and by a child's copy on write
         for turn in range(8, 12):
             memory.madvise(mmap.MADV_DONTNEED)
             send(turn)

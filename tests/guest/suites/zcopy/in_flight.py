@@ -213,7 +213,7 @@ def namespace_goes(e):
 @case(reference=False, families=("v4",), timeout=120)
 def touched_once(e):
     """A write to a block in flight does not affect the blocks behind it: they are not copied. A
-    peer that keeps them for long is given its ten seconds for a cancel."""
+    peer that keeps them for long has ten seconds to reply to a cancel."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -225,7 +225,7 @@ def touched_once(e):
         protected.write(m, 0, 0x22, 100)
         end, n = time.monotonic() + 12, 0
         while time.monotonic() < end:
-            # never all of them are through
+            # never all of them complete
             n += 1
             near.sendall(protected.view(memory.Raw.at(m.address + n % 16 * MIB, MIB)))
         near.shutdown(socket.SHUT_WR)

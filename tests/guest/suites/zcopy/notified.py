@@ -65,7 +65,7 @@ def memory_of(data):
 
 
 def give(e, sock, seed, count, size=MIB):
-    """So many sends of a pattern, none of which waits."""
+    """Sends a pattern by a number of calls that do not wait."""
     views = [memory_of(pattern.Pattern(seed).at(turn * size, size)) for turn in range(count)]
     for view in views:
         e.equal(sock.send(view, ZEROCOPY | NOW), size, "bytes of a send that must not wait")
@@ -165,7 +165,7 @@ def as_many_as_may_be(e):
     while checker.count < (MOST + 1) * 65536:
         checker.feed(far.recv(65536))
     e.equal(near.mask_when(select.POLLOUT, e.patience), "OUT|ERR", "poll() after that")
-    # the one that failed has no number
+    # the failed one has no number
     told.wait(MOST + 1)
     unpinned(e)
 
@@ -199,7 +199,7 @@ def ended(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lost(e):
-    """The connection ends with blocks in flight: notifications come, and nothing stays pinned."""
+    """The connection ends with blocks in flight: notifications arrive, and nothing stays pinned."""
     for reset in (False, True):
         near, far = asking(e)
         told = Told(e, near)
@@ -371,7 +371,7 @@ def vectors_of_one_piece(e):
     e.equal(pattern.receive(far, 17, MIB, [MIB], socket.MSG_WAITALL), MIB, "bytes")
     e.equal(Told(e, near).wait(1), [0], "codes")
     e.equal(counters.gained("post_send SDP_MID_SRCAVAIL") + counters.gained("received SDP_MID_SINKAVAIL"), 1, "adverts")
-    # a gap, and pieces in another order
+    # a gap, and segments in another order
     parts = [stream[20000:40000], stream[:20000], stream[50000:90000], stream[40000:50000]]
     task = e.task(far.recv_exactly, 90000)
     near.sendmsg(parts, [], ZEROCOPY)

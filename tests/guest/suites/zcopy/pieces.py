@@ -23,7 +23,7 @@ APART = [(n * 17 * PAGE, 16 * PAGE) for n in range(16)]
 
 
 class Pieces:
-    """Pieces of a mapping: where each begins, and its length."""
+    """Segments of a mapping: offset and length of each."""
 
     def __init__(self, places, m=None):
         self.m, self.places = m or memory.Raw(ALL).fill(len(places)), places
@@ -119,7 +119,7 @@ KINDS = {
     "in another order": ([*APART[8:], *APART[:8]], 1, 1),
     "with borders within pages": ([(n * 160_000 + 1000, 150_000) for n in range(6)], 6, 6),
     "one with a border within a page": ([*APART[:5], (APART[5][0], 15 * PAGE + 9), *APART[6:]], 2, 2),
-    # a piece may be too small to be protected
+    # a segment may be too small to be protected
     "small": ([(n * 2 * PAGE, PAGE) for n in range(64)], 1, 0),
     "small within pages": ([(n * 2 * PAGE + 8, PAGE - 8) for n in range(64)], 0, 0),
     "many": ([(n * 9 * PAGE, 8 * PAGE) for n in range(40)], 1, 3),
@@ -314,7 +314,7 @@ def memlock(e):
 
 
 def dice(rng):
-    """Some pieces, most of which have borders between pages."""
+    """Some segments, most of them page-aligned."""
     places, at = [], 0
     while len(places) < rng.randint(1, 24) and at < ALL - 64 * PAGE:
         start, length = at, rng.choice((1, 4, 8, 16, 32)) * PAGE

@@ -20,7 +20,7 @@ SIZE = 60000                # fits the buffers, so that a send need not wait for
 
 
 class Ends:
-    """A pair, and what was counted before there was one."""
+    """A pair, and the counters before it was made."""
 
     def __init__(self, e):
         self.e, self.counters = e, Counters()
@@ -187,7 +187,8 @@ def over_memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sending_over_budget(e):
-    """A sender beside another one that has all of the budget, whose pages are not there yet."""
+    """A sender next to another one that uses the whole budget and whose pages are not mapped yet.
+    """
     ends = Ends(e)
     first, reader = pair(e)
     absent = memory.Absent(MIB, memory.PAGE)    # the first byte goes with the SrcAvail, and is read before anything is pinned
@@ -203,7 +204,7 @@ def sending_over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def receiving_over_budget(e):
-    """A reader beside another one that has all of the budget."""
+    """A reader next to another one that uses the whole budget."""
     with parameter("max_pinned_receive", 0):
         def attempt():
             ends = Ends(e)

@@ -54,8 +54,8 @@ def large(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def sizes(e):
-    """Sends of all sizes, not aligned to anything, into large buffers: parts come back before they
-    are full."""
+    """Unaligned sends of all sizes into large buffers: parts are returned before the buffers are
+    full."""
     choice = random.Random(11)
     counters = Counters()
     for turn in range(e.rounds(6)):
@@ -122,7 +122,7 @@ def two_readers(e):
                 word, = struct.unpack_from("=Q", view, place)
                 if word < behind:
                     e.check(False, f"word {word} comes before word {behind}")
-                # a block at a time where that is in one piece
+                # one block at a time if it is contiguous
                 block = bytes(view[place:place + BLOCK])
                 size = len(block) if block == words[word * 8:word * 8 + len(block)].tobytes() else 8
                 e.check(1 not in seen[word:word + size // 8], f"word {word} was given twice")

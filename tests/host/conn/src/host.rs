@@ -22,7 +22,7 @@ pub(crate) mod pressure {
     }
 }
 
-/// Does something while there is no memory.
+/// Calls `f` while allocations fail.
 pub(crate) fn without_memory<R>(f: impl FnOnce() -> R) -> R {
     OUT_OF_MEMORY.set(true);
     let r = f();
@@ -36,7 +36,7 @@ pub(crate) enum Error {
     NoMemory,
 }
 
-/// An errno by itself.
+/// An errno.
 pub(crate) struct Errno;
 
 pub(crate) const EPROTO: Errno = Errno;
@@ -190,7 +190,7 @@ impl Buffer {
     }
 }
 
-/// A piece of a buffer.
+/// Part of a buffer.
 pub(crate) struct Sge<'a> {
     pub(crate) buffer: &'a Buffer,
     pub(crate) offset: u32,

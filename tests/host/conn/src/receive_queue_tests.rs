@@ -63,7 +63,7 @@ fn any_order_of_calls() {
                     assert_eq!(bytes, stream.drain(..bytes.len()).collect::<Vec<_>>());
                 }
                 5 if !stream.is_empty() => {
-                    // a look from the middle: the buffer is out meanwhile, and messages come
+                    // a peek in the middle: the buffer is taken out meanwhile, and messages arrive
                     let ahead = chance.below(stream.len());
                     let (i, at) = queue.locate(ahead).unwrap();
                     let (memory, bytes) = queue.take(i).unwrap();

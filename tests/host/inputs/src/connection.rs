@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection to which anything happens: it never panics, sends nothing that it has no credit
-//! for, and nothing at all after it is over.
+//! Random events on a connection: it never panics, sends no message without a credit, and none
+//! after its end.
 //!
 //! The input is a list of actions of a few bytes each. Most messages get the MSeq and Len that
 //! they must have, so that the fuzzer need not guess those.
@@ -115,7 +115,7 @@ impl Play {
         }
     }
 
-    /// A message comes that is all but right.
+    /// A message arrives that is right except for one field.
     fn message(&mut self, action: u8, input: &mut Input<'_>, saw: &mut impl FnMut(Saw)) {
         let mut header = [0; MAX_HEADER];
         let payload = u32::from(input.short());

@@ -53,7 +53,7 @@ impl Sender {
         }
     }
 
-    /// A send call; it does not look if others wait already.
+    /// A send call; it does not poll if earlier messages wait already.
     fn send(&self) {
         self.with(|unsent| {
             *unsent += 1;

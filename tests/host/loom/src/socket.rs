@@ -48,7 +48,7 @@ pub(super) struct Completions {
     pub(super) there: u32,
     armed: bool,
     polled: u32,
-    /// The next one makes something go on.
+    /// The next completion lets pending work continue.
     pub(super) awaited: bool,
 }
 
@@ -106,7 +106,7 @@ impl Socket {
         self.asked.1.notify_all();
     }
 
-    /// sock_poll_wait() of one who begins to poll.
+    /// sock_poll_wait() at the begin of poll(2).
     pub(super) fn watch(&self) {
         self.pollers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -295,7 +295,7 @@ impl Socket {
         self.polling.store(polling, Ordering::Relaxed);
     }
 
-    /// A call that waits, and whose time is over at once.
+    /// A waiting call with a time-out of 0.
     pub(super) fn wait_in_vain(&self) {
         self.looking(|| {});
     }

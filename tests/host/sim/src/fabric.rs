@@ -14,7 +14,7 @@ use crate::rng::Rng;
 
 /// A registered block.
 struct Region {
-    /// Whose memory it is.
+    /// Owner of the memory.
     side: usize,
     address: u64,
     bytes: Vec<u8>,

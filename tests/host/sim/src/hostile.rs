@@ -26,7 +26,7 @@ pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
         2 if wire.len() > 1 => wire.swap(0, 1),
         3 => wire[0] = forged(rng, &wire[0]),
         4 => {
-            // Two in the place of one, both in sequence: more than there are credits for.
+            // Two messages in the place of one, both in sequence: more than the credits allow.
             let mut next = forged(rng, &wire[0]);
             add(&mut next.bytes, 8, 1);
             wire.insert(1, next);

@@ -58,7 +58,7 @@ pub trait Node {
         wire: &mut VecDeque<Packet>,
     ) -> Result<u32, String>;
 
-    /// Looks at the next message that has come; returns whether there was one.
+    /// Processes the next received message; returns true if there was one.
     fn process(&mut self) -> Result<bool, String>;
 
     /// The application writes `bytes` bytes. `urgent`: the last one is urgent.
@@ -120,8 +120,8 @@ pub trait Node {
         false
     }
 
-    /// The time is over for which a small message is held back until the one before it is
-    /// acknowledged; returns whether there is such a message.
+    /// The time to hold back a small message until the previous one is acknowledged is over;
+    /// returns true if there is such a message.
     fn hold_back_no_longer(&mut self) -> bool {
         false
     }

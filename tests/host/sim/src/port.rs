@@ -11,7 +11,7 @@ use crate::packet::{stream_byte, Packet};
 pub struct Port {
     /// Sizes of the receive buffers that no message has come for, in the order of posting.
     posted: VecDeque<u32>,
-    /// Messages that have come and were not looked at.
+    /// Received messages that were not processed.
     arrived: VecDeque<Packet>,
     /// Buffers that hold unread bytes.
     held: u16,
@@ -21,7 +21,7 @@ pub struct Port {
     pub least: u16,
     /// Size in bytes of a buffer that is posted from now on.
     pub size: u32,
-    /// SENDs posted whose completion was not looked at.
+    /// Posted SENDs whose completion was not polled.
     pub in_flight: u16,
     /// Those of them that have completed.
     completed: u16,
@@ -158,7 +158,7 @@ impl Outbox {
         self.urgent.map(|at| (at - self.sent) as u32)
     }
 
-    /// So many bytes are sent, the last of them marked as urgent or not.
+    /// Sends a number of bytes, the last of them marked as urgent or not.
     pub fn advance(&mut self, payload: u32, urgent: bool) -> Result<(), String> {
         self.sent += u64::from(payload);
         match self.urgent {
@@ -232,7 +232,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stream bytes have come straight to the application, which had read all before them.
+    /// Stream bytes were written directly to the application's memory, after it had read all
+    /// earlier ones.
     pub fn direct(&mut self, bytes: &[u8], check: bool) -> Result<(), String> {
         if check && self.read != self.received {
             return Err("bytes came by RDMA before others were read".into());

@@ -116,7 +116,8 @@ fn mapping(id: u32) -> io::Result<Option<Mapping>> {
     Ok(None)
 }
 
-/// Looks through the descriptors of all processes. Those that come or go meanwhile are left out.
+/// Looks through the descriptors of all processes. Processes that start or end meanwhile are left
+/// out.
 fn find_processes(all: &mut [Mapping]) {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
@@ -238,7 +239,7 @@ fn terminate(pid: i32) -> io::Result<()> {
         revents: 0,
     };
     loop {
-        // SAFETY: one such structure, which is ours.
+        // SAFETY: one such structure, which is local.
         match result(unsafe { libc::poll(&mut ends, 1, -1) }.into()) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => return other.map(|_| ()),

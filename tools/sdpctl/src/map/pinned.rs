@@ -45,7 +45,7 @@ impl Pinned {
         Ok(Pinned(Path::new(ALL).join(escaped(name))))
     }
 
-    /// Gives each link a name. All of them, or none.
+    /// Gives each link a name. Pins all links, or none.
     pub fn pin(&self, links: &mut Links) -> Result<(), String> {
         // SAFETY: the path ends with a zero, and the result is a structure of numbers.
         let kind = unsafe {
@@ -109,7 +109,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// All that there are.
+    /// Returns all pinned mappings.
     pub fn all() -> Vec<Self> {
         let entries = fs::read_dir(ALL).into_iter().flatten().flatten();
         let mut all: Vec<_> = entries.map(|entry| Pinned(entry.path())).collect();

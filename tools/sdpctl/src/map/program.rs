@@ -137,7 +137,7 @@ fn diagnosis(functions: &[String]) -> Option<String> {
         .then(|| format!("this kernel lets no program change {FUNCTION} (CONFIG_MPTCP is needed)"))
 }
 
-/// The last words of the verifier, if it had a look.
+/// Returns the last lines of the verifier, if it ran.
 fn verdict() -> String {
     let log = LOG.lock().map(|log| log.clone()).unwrap_or_default();
     let (_, log) = log.split_once("BEGIN PROG LOAD LOG --").unwrap_or_default();

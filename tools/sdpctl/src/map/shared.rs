@@ -20,7 +20,7 @@ pub struct Shared {
     pub there: [u32; 2],
     /// Number of socket(2) calls that were mapped.
     pub mapped: u64,
-    /// Whose sockets, in words.
+    /// Selected programs, as text.
     pub selector: String,
 }
 

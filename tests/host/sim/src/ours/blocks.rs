@@ -380,7 +380,7 @@ impl Blocks {
                 false
             }
             Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
-                // the end of the access comes back, and then its bytes go another way
+                // the access ends, and then its bytes go another way
                 self.queue.pass_over(writes);
                 true
             }

@@ -45,7 +45,7 @@ pub struct Ours {
     patient: bool,
     /// Blocks to advertise, in the order of the stream.
     planned: VecDeque<Large>,
-    /// Blocks that are advertised, before all those.
+    /// Advertised blocks, in front of all planned ones.
     advertised: VecDeque<Large>,
     /// Number of bytes of the oldest advertised block that the peer has reported as read.
     done: u32,

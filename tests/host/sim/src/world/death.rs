@@ -75,7 +75,7 @@ impl World {
                 Err(_) => return Ok(false),
             },
         }
-        // Those of the dead were under way.
+        // The dead end's RDMA operations were in flight.
         let dead = 1 - alive;
         let which = self.rng.below(4) as usize;
         let result = self.fabric.borrow_mut().carry_out(dead, which);

@@ -28,7 +28,7 @@ impl World {
                 busy |= did;
                 messages += sent;
             }
-            // An acknowledgement alone is not worth a credit that is kept for better use.
+            // An acknowledgement alone does not justify the use of a reserved credit.
             busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
             if patient && !busy && !self.tainted {
                 self.all_is_there(readers, "nobody moves until one of them gives up")?;
