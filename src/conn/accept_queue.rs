@@ -41,7 +41,7 @@ impl Listener {
         Ok(KBox::new(listener, GFP_KERNEL)?)
     }
 
-    /// Lets no more requests come, which waits for those in progress.
+    /// Stops new requests and waits for those in progress.
     pub(crate) fn end(&mut self) {
         drop(self.listening.take());
     }

@@ -76,9 +76,9 @@ pub(crate) enum CloseAction {
     Prolong,
     /// Drop unsent bytes and the queue pair: no more bytes either way. Received bytes stay.
     Cut,
-    /// The same, and end the connection by the link.
+    /// As [`Self::Cut`], and end the connection by the link.
     Abort,
-    /// The same, and report the error to the program.
+    /// As [`Self::Abort`], and report the error to the program.
     Fail,
     /// End the connection by the link, its only remaining part.
     FailLink,

@@ -2,8 +2,8 @@
 
 //! Guard of the connection's lock: the only place that takes and releases it.
 //!
-//! Its holder may find wakeups for others, which must not run under the lock. They are collected
-//! as [`Wakeups`] and delivered by the drop of the guard, after the lock.
+//! The holder may find wakeups for other tasks, which must not run under the lock. They are
+//! collected as [`Wakeups`] and delivered by the drop of the guard, after the lock.
 
 use super::closing::{CloseAction, Event};
 use super::wakeups::{Wakeup, Wakeups};

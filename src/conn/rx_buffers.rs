@@ -160,8 +160,7 @@ impl RxBuffers {
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
-            // Only a peer that has spent its last credits on payload gets this far; it is granted
-            // no more.
+            // Reached only if the peer has spent its last credits on payload; it gets no more.
             return 0;
         }
         let left = rcvbuf.saturating_sub(unread);

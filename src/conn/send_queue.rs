@@ -110,7 +110,7 @@ impl SendQueue {
         }
     }
 
-    /// Allocates the initial capacity. `sges`: maximum number of pieces of memory in a message.
+    /// Allocates the initial capacity. `sges`: maximum number of segments in a message.
     pub(crate) fn prepare(&mut self, sges: u8) -> Result {
         self.most_sges = usize::from(sges).min(SGES);
         self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)
@@ -241,7 +241,7 @@ impl SendQueue {
         Some(&mut c.buffer)
     }
 
-    /// Returns the pieces of memory of the next `n` unsent bytes; `n` is at most
+    /// Returns the segments of the next `n` unsent bytes; `n` is at most
     /// [`SendQueue::contiguous`].
     pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
         let mut sges = [const { None }; SGES];

@@ -29,13 +29,13 @@ pub(crate) enum Wakeup {
     Zcopy = 128,
     /// The transport has a copy job for the task that delivers the wakeups.
     CopyJob = 256,
-    /// Memory of sent blocks is to be released.
+    /// Release memory of sent blocks.
     Released = 512,
-    /// Receive buffers are to be allocated.
+    /// Allocate receive buffers.
     Buffers = 1024,
-    /// The closed socket of the peer is to be drained.
+    /// Drain the closed socket of the peer.
     OrphanedPeer = 2048,
-    /// The connection is to be destroyed.
+    /// Destroy the connection.
     Disconnect = 4096,
 }
 

@@ -2,11 +2,10 @@
 
 //! Budgets of pinned memory.
 //!
-//! An [`Account`] is one user's share in one network namespace; a [`Charge`] is the part that one
-//! piece of memory takes. Sending and receiving have separate budgets, so that neither waits for
-//! the other, and each user has a part of each. A user with nothing pinned in a direction may
-//! always pin one piece; beyond that, pinning is refused when the budget is used up, and the bytes
-//! are copied.
+//! An [`Account`] is one user's share in one network namespace; a [`Charge`] is the part for one
+//! block. Sending and receiving have separate budgets, so that neither waits for the other, and
+//! each user has a part of each. A user with nothing pinned in a direction may always pin one
+//! block. Beyond that, pinning is refused when the budget is used up, and the bytes are copied.
 //!
 //! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
 
@@ -146,7 +145,7 @@ impl Account {
     }
 }
 
-/// Part of a user's budget that one piece of memory takes. Its drop returns it, in any context.
+/// Part of a user's budget for one block. Its drop returns it, in any context.
 pub(crate) struct Charge {
     account: Arc<Account>,
     purpose: Use,

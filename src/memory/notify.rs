@@ -19,15 +19,16 @@ pub(crate) enum Notify {
 /// Accounting of memory against its user's `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accounting {
-    /// By the pinning code.
+    /// Accounted by the pinning code.
     Here,
-    /// By the pinning code; always pins again, even if the memory has stayed pinned.
+    /// Accounted by the pinning code, which always pins again, even if the memory has stayed
+    /// pinned.
     HereAnew,
-    /// By the kernel, for the notified party.
+    /// Accounted by the kernel, for the notified party.
     ByNotice,
 }
 
-/// Reports whether a piece of memory is still in use, without owning it.
+/// Reports if a block is still in use, without owning it.
 #[derive(Clone)]
 pub(crate) struct Watch(pub(super) Arc<AtomicFlag>);
 

@@ -39,10 +39,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
 
-/// Maximum number of pages in one piece for a local peer: 2 MiB, as with devices.
+/// Maximum number of pages in one block for a local peer: 2 MiB, as with devices.
 const MOST_PAGES: usize = (2 << 20) / PAGE;
 
-/// Why memory was not pinned: the bytes are to be copied.
+/// Reason that memory was not pinned: the bytes are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// It is not memory of a program, as in splice(2), or nothing is left of it.
@@ -53,7 +53,7 @@ pub(crate) enum Refusal {
     Budget,
     /// The user's `RLIMIT_MEMLOCK` is.
     MemoryLock,
-    /// There is no memory to do it with.
+    /// Out of memory.
     NoMemory,
 }
 
@@ -96,7 +96,7 @@ impl Pinning {
         }
     }
 
-    /// Returns the maximum number of pages in one piece, 0 if the device cannot do this.
+    /// Returns the maximum number of pages in one block, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
         self.mapper.as_ref().map_or(MOST_PAGES, |m| m.most_pages())
     }
@@ -197,7 +197,7 @@ impl Drop for PinnedBlock {
     }
 }
 
-/// Room for one piece of a program's memory, and that piece. May be dropped in any context.
+/// One block of a program's memory, or none. May be dropped in any context.
 pub(crate) struct Pinned {
     pinning: Pinning,
     /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
@@ -212,7 +212,7 @@ impl Pinned {
     }
 
     /// Pins the next bytes of a program's send call, at most `most`, without taking them. Returns
-    /// their number. They are in one [run](SendMsg::run), or in one piece if that may stay pinned,
+    /// their number. They are in one [run](SendMsg::run), or in one block if that may stay pinned,
     /// so there may be more. With `PinTerm::Long` the peer can be given access. Context: process,
     /// sleeps, may fault. Afterwards the device is held: the caller must not fault before it posts
     /// or releases this.
@@ -280,7 +280,7 @@ impl Pinned {
         })
     }
 
-    /// Returns the beginning of a piece, at most as long as one block can be.
+    /// Returns the beginning of a range, at most the maximum size of a block.
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
         let most = self.pinning.most_pages().saturating_mul(PAGE);
         (address, len.min(most.saturating_sub(address % PAGE)))
@@ -295,7 +295,7 @@ impl Pinned {
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
-        // memory that is not one piece of a program's has the offset in its first page as address
+        // memory without an address in the program has the offset in its first page as address
         let cache = counted != Accounting::HereAnew && self.pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         let hold = self.pinning.term(hold);
@@ -341,7 +341,7 @@ impl Pinned {
         })
     }
 
-    /// Returns true if it is pinned for this piece of the calling process's memory.
+    /// Returns true if it is pinned for this range of the calling process's memory.
     pub(crate) fn is_for(&self, piece: (usize, usize)) -> bool {
         let (address, len) = self.cut(piece);
         self.piece.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))

@@ -42,8 +42,8 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Removes a block in which `piece` is still pinned, else an empty one. Returns none if there
-    /// may be more blocks, else the oldest, so that a region is not used again at once.
+    /// Removes a block in which `piece` is still pinned, else an empty one. Returns none if more
+    /// blocks are allowed, else the oldest, so that a region is not used again at once.
     pub(crate) fn best_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
         let hit = self.blocks.iter().position(|p| p.is_for(piece));
         let at = hit.or_else(|| self.blocks.iter().position(|p| !p.is_idle()));

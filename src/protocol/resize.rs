@@ -39,7 +39,7 @@ enum LocalState {
     Idle,
     /// A ChRcvBuf has arrived; the owner has not decided yet.
     Asked,
-    /// The size is decided. The ChRcvBufAck goes once `smaller` more buffers are used up.
+    /// The size is decided. The ChRcvBufAck is sent once `smaller` more buffers are used up.
     Decided { size: u32, smaller: u16 },
 }
 

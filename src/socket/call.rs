@@ -21,7 +21,7 @@ pub(super) struct Call<'a> {
     least: Option<usize>,
     /// Current part.
     part: Part,
-    /// Bytes of the longest part whose way was chosen.
+    /// Size of the longest part for which copy or zero copy was chosen.
     longest: usize,
     /// Set if it would be many blocks: no run of its memory is half of it.
     scattered: bool,
@@ -132,8 +132,8 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
-    /// Returns the size of the next block, if the current part, of `left` bytes, goes without a
-    /// copy; otherwise 0.
+    /// Returns the size of the next block, if the current part of `left` bytes is zero copy;
+    /// otherwise 0.
     pub(super) fn block_size(&mut self, sk: &SdpSock, left: usize) -> usize {
         let mut c = sk.connection();
         match self.is_direct(&mut c) {
@@ -164,7 +164,7 @@ impl<'a> Call<'a> {
         self.part.bytes.end.saturating_sub(at)
     }
 
-    /// Returns true if the current part goes without a copy, by the rules of blocking calls.
+    /// Returns true if the current part is zero copy, by the rules of blocking calls.
     pub(super) fn is_direct(&mut self, c: &mut Connection) -> bool {
         let (part, longest) = (&mut self.part, &mut self.longest);
         *part.zcopy.get_or_insert_with(|| {
@@ -189,8 +189,8 @@ impl<'a> Call<'a> {
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
-    /// Adds its next bytes as a detached block, if they are to be one. Returns the result.
-    /// `may_wait`: it waits for them otherwise.
+    /// Adds the next bytes as a detached block, if possible. Returns the result. `may_wait`:
+    /// otherwise the call waits for them.
     pub(super) fn add(
         &mut self,
         sk: &SdpSock,

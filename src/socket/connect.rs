@@ -151,7 +151,7 @@ struct Way {
 ///
 /// # Errors
 ///
-/// Those of TCP's connect(2); `ENETUNREACH` if rules send packets for an own address elsewhere.
+/// Errors of TCP's connect(2). `ENETUNREACH`: rules send packets for an own address elsewhere.
 fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
     // as on TCP, where the scope of a link-local address has become this
     let scope = sk.bound_interface() as u32;

@@ -208,7 +208,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     let n = free.len().min(space.bytes).min(most).min(want);
     let got = message.take(free.get_mut(..n).unwrap_or_default());
     if got < n {
-        // as on TCP, a piece that faults is not sent at all
+        // as on TCP, a segment that faults is not sent at all
         message.give_back(got);
         let mut c = sk.connection();
         c.tx.close(chunk, 0);

@@ -159,8 +159,8 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
         };
         match c.close_on(event, error) {
             CloseAction::Fail if by_peer => c.stats.resets += 1,
-            // The QP has failed by itself, as it does when the peer accesses foreign memory: no
-            // completion reports it.
+            // The QP has failed without a completion, as when the peer accesses memory without a
+            // right.
             CloseAction::Fail => c.stats.transport_errors += 1,
             _ => {}
         }

@@ -138,7 +138,7 @@ void sdp_h_sock_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-/* The same for one that has no descriptor, if it was not done yet. */
+/* Releases a socket without a descriptor, unless that was done before. */
 void sdp_h_child_discard(struct sock *sk)
 {
 	bool first;

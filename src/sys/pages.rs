@@ -2,9 +2,9 @@
 
 //! Memory for access by a device and the CPU.
 //!
-//! A [`Block`] is one piece of kernel memory, contiguous for the device as well. A [`Memory`] is
-//! the only handle by which the CPU reads and writes a block; other holders ([`Memory::block`]),
-//! such as a message in flight, only keep it allocated.
+//! A [`Block`] is kernel memory that is contiguous for the device as well. A [`Memory`] is the
+//! only handle by which the CPU reads and writes a block; other holders ([`Memory::block`]), such
+//! as a message in flight, only keep it allocated.
 
 use super::bindings as c;
 use core::ptr::NonNull;
@@ -30,7 +30,7 @@ pub(crate) fn in_use() -> usize {
     unsafe { c::sdp_h_all_block_bytes() as usize }
 }
 
-/// A piece of kernel memory.
+/// Contiguous kernel memory.
 ///
 /// # Invariants
 ///

@@ -38,7 +38,7 @@ pub(crate) enum Unpinnable {
     Fault,
 }
 
-/// List of the pages of one piece of memory.
+/// List of the pages of one block of memory.
 ///
 /// # Invariants
 ///

@@ -138,7 +138,7 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// Those of userfaultfd, or `EINTR`.
+    /// Errors of userfaultfd, or `EINTR`.
     pub(crate) fn wait(&self) -> Result {
         // SAFETY: By the invariants.
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })

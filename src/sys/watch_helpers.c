@@ -36,7 +36,7 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 	mmu_interval_set_seq(mni, seq);
 	w->changed = true;
 	spin_unlock(&w->lock);
-	/* Memory in use stays as it is: its user sees the change at the end. */
+	/* Memory in use stays unchanged: its user sees the change at the end. */
 	spin_lock(&idle_lock);
 	take_out(w);
 	spin_unlock(&idle_lock);

@@ -11,9 +11,9 @@
 //!
 //! # Memory of programs
 //!
-//! Payload can also go straight between the memory of the two programs, by RDMA. One end
-//! advertises a piece of memory ([`Transport::register`]), the other READs or WRITEs it
-//! ([`Transport::transfer`]) from or into a piece of its own. The steps for each piece:
+//! Payload can also be moved directly between the memory of the two programs, by RDMA. One end
+//! advertises a block of memory ([`Transport::register`]), the other READs or WRITEs it
+//! ([`Transport::transfer`]) from or into a block of its own. The steps for each block:
 //!
 //! | step | context | call |
 //! |---|---|---|
@@ -42,9 +42,10 @@
 //! **Space.** Transfers, registrations and invalidations take slots of the send queue, but leave
 //! some of them to messages (a quarter; invalidations leave an eighth). `ENOSPC`: retry after the
 //! next completion. The number of READs in flight is limited to what both devices agreed on,
-//! because one more would block the messages behind it. Program memory is many pieces for the
-//! device (pages or large pages), and a work request covers a few of them; so one call may queue
-//! only the beginning of its range, and is repeated for the rest. Each part has its own completion.
+//! because one more would block the messages behind it. Program memory has many segments for the
+//! device (pages or large pages), and a work request covers a few of them. So one call may queue
+//! only the beginning of its range, and is repeated for the rest. Each part has its own
+//! completion.
 //!
 //! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::post_block`] and
 //! from [`Transport::take_back`] to the release; only the program accesses them then. In between
@@ -180,8 +181,8 @@ pub(crate) trait Transport: Send {
     /// `EBUSY`: it may still be accessed. `ENOENT`: no such block.
     fn take_back(&mut self, block: BlockId) -> Result<Pinned>;
 
-    /// Registers a piece of memory for access by the peer and returns its key. Key and address are
-    /// new each time.
+    /// Registers a block for access by the peer and returns its key. Key and address are new each
+    /// time.
     ///
     /// # Errors
     ///

@@ -15,11 +15,11 @@ pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 pub(crate) struct Limits {
     /// Maximum number of posted receive buffers.
     pub(crate) receive_slots: u16,
-    /// Maximum number of payload pieces in one message.
+    /// Maximum number of payload segments in one message.
     pub(crate) max_sge: u8,
     /// Bytes of a message that take no space in the receive buffer.
     pub(crate) header_aside: u32,
-    /// Maximum number of program pages in one piece of pinned memory; 0: no zero copy.
+    /// Maximum number of program pages in one block of pinned memory; 0: no zero copy.
     pub(crate) pinned_pages: u16,
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct Config {
     pub(crate) send_slots: u16,
     /// Number of posted receive buffers.
     pub(crate) receive_slots: u16,
-    /// Payload pieces per message.
+    /// Payload segments per message.
     pub(crate) max_sge: u8,
     /// Longest message, in bytes, that is copied into the work request (inline).
     pub(crate) inline: u16,

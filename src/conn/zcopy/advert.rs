@@ -2,7 +2,7 @@
 
 //! Adverts: memory that the peer gets access to.
 //!
-//! An [`Advert`] is one piece of memory, from its transfer to the transport until the end of the
+//! An [`Advert`] is one block of memory, from its transfer to the transport until the end of the
 //! peer's access:
 //!
 //! ```text
@@ -14,8 +14,8 @@
 //!  any of them -- connection lost --> Lost
 //! ```
 //!
-//! The cookie identifies a piece among all earlier and later ones of the connection: several may
-//! end at once, and another may have taken the place of one by then.
+//! The cookie identifies a block among all earlier and later ones of the connection. Several may
+//! end at once, and a slot may have another block by then.
 
 use crate::protocol::Block;
 
@@ -38,7 +38,7 @@ pub(crate) enum AdvertState {
     Lost,
 }
 
-/// A piece of memory; `M` is its owner's handle.
+/// A block of memory; `M` is its owner's handle.
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
     pub(crate) memory: M,
@@ -52,7 +52,7 @@ pub(crate) struct Advert<M> {
 }
 
 impl<M> Advert<M> {
-    /// Makes a piece of `size` bytes that is registered in its turn.
+    /// Makes a block of `size` bytes that is registered later.
     pub(crate) fn unregistered(memory: M, size: u32, cookie: u64) -> Self {
         let segment = Block {
             size,
@@ -71,7 +71,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Makes a registered piece.
+    /// Makes a registered block.
     pub(crate) fn new(memory: M, segment: Block, cookie: u64) -> Self {
         Advert {
             memory,
@@ -125,7 +125,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Handles a completed invalidation. Returns true if the cookie is that of this piece.
+    /// Handles a completed invalidation. Returns true if the cookie is that of this block.
     pub(crate) fn invalidated(&mut self, cookie: u64) -> bool {
         let own = self.state == AdvertState::Invalidating && self.cookie == cookie;
         if own {

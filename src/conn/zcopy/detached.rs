@@ -48,7 +48,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyComp
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
     };
     let want = match want {
-        // it goes in messages
+        // sent in messages
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };

@@ -29,7 +29,7 @@ pub(super) struct PinnedCall<'a> {
 }
 
 impl<'a> PinnedCall<'a> {
-    /// Pins a piece of the call's memory by `pin` (see [`Pinned::pin_source`]), at least `least`
+    /// Pins a block of the call's memory by `pin` (see [`Pinned::pin_source`]), at least `least`
     /// bytes. `None`: the caller has to copy. Context: process, without the connection's lock.
     pub(super) fn pin(
         sk: &'a SdpSock,
@@ -142,7 +142,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
 }
 
 impl SdpSock {
-    /// Returns a block for a piece of program memory, preferably the one last used for it.
+    /// Returns a block for this range of program memory, preferably the one last used for it.
     pub(super) fn space_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();

@@ -81,8 +81,8 @@ const LEAST_ADVERT_TIME: Jiffies = milliseconds(20);
 const MOST_ADVERT_TIME: Jiffies = milliseconds(1000);
 /// Time for the peer's kernel to return memory, which needs no program.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
-/// The same for OFED, which drops a SrcAvailCancel that arrives during its READ and replies when
-/// its program next reads. Its own calls wait for 60 s.
+/// Time for an OFED peer to reply to a cancel. OFED drops a SrcAvailCancel that arrives during its
+/// READ and replies when its program next reads. Its own calls wait for 60 s.
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 /// Maximum number of blocks copied after adverts that were not read.
 const MOST_SKIPS: u32 = 64;
@@ -144,7 +144,7 @@ impl Backoff {
         Backoff { left: 0, next: 0 }
     }
 
-    /// Returns true if the action is to be skipped this time.
+    /// Returns true if the action has to be skipped this time.
     fn skip(&mut self) -> bool {
         let skip = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -293,7 +293,7 @@ impl Connection {
         }
     }
 
-    /// The same for a call that begins.
+    /// As [`Self::may_use_zcopy`], for a call that begins.
     pub(crate) fn chooses_zcopy(&mut self, bytes: usize) -> bool {
         let zcopy = self.may_use_zcopy(bytes);
         let pipelined = match (self.options.zcopy_threshold(), &mut self.zcopy.policy) {

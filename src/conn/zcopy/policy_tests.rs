@@ -204,7 +204,7 @@ fn where_it_changes() {
             (10.0, 40.0),
         ] {
             let model = Model::new(copied, directly);
-            // it has to be found out first, within the longest rest
+            // the policy has to find it first, within the longest pause between trials
             share(&mut policy, &model, size, 5000 * MIB);
             let s = share(&mut policy, &model, size, 2000 * MIB);
             assert!(s > 0.97, "{size}, {copied} and {directly}: {s}");

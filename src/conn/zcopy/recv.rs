@@ -131,7 +131,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
 pub(crate) enum Look {
     /// This many bytes were read.
     Read(usize),
-    /// There is none, or it was refused: its bytes arrive as Data.
+    /// No advert, or a refused one: its bytes arrive as Data.
     Nothing,
     /// The connection was lost. The error stays pending, for a call without bytes.
     Lost,

@@ -49,7 +49,7 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// Closes it: it takes no more pages, and is to be mapped.
+    /// Closes it: no pages are added, and it is mapped next.
     fn close(&mut self) {
         *self = match replace(self, Collection::None) {
             Collection::Open(collected) | Collection::Failed(collected) => {
@@ -218,7 +218,7 @@ impl Connection {
     fn most_collected(&self) -> usize {
         let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
         match limit {
-            // it goes in messages
+            // sent in messages
             0 => usize::MAX,
             most => most as usize,
         }

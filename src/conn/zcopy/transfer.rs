@@ -2,8 +2,8 @@
 
 //! Memory of a receive call that reads the peer's adverts.
 //!
-//! Its size need not match the adverts: it may take several. When these are used up, the transfer
-//! is *cut*: it ends with the posted bytes.
+//! A transfer's size need not match the adverts: it may take several. When these are used up, the
+//! transfer is *cut*: it ends with the posted bytes.
 
 #[derive(Debug)]
 pub(crate) struct Transfer<M> {

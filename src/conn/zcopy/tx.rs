@@ -87,7 +87,7 @@ impl Connection {
         self.sources_returned(0, wakeups);
     }
 
-    /// Handles a sink advert: unsent blocks are to be written there, in their turn.
+    /// Handles a sink advert: unsent blocks are written there, in order.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
         self.zcopy.readers_advertise = true;
         wakeups.add(Wakeup::Zcopy);

@@ -9,8 +9,8 @@
 //! * the block of a waiting **call** is written to a waiting reader of the peer, in its place in
 //!   the stream. Without one, the rest returns to the call, which copies it behind everything
 //!   queued by then;
-//! * a **detached** block, without a waiting call, goes from its pages as RDMA WRITE or in
-//!   messages, in its place in the stream, and nothing behind it goes before.
+//! * a **detached** block, without a waiting call, is sent from its pages as RDMA WRITE or in
+//!   messages. It has its place in the stream, and nothing behind it is sent before;
 //!
 //! Each turn of the connection takes sent blocks out ([`TxBlocks::retire`]); a call takes its own
 //! ([`TxBlocks::take`]).
@@ -31,7 +31,7 @@ struct TxBlock<M> {
     finished: bool,
     /// Set if no call waits for it.
     detached: bool,
-    /// Set if the rest of a call's block goes by WRITE.
+    /// Set if the rest of a call's block is sent by WRITE.
     writing: bool,
     /// Bytes from its start that were posted as WRITE or message, or read by the peer before.
     posted: u32,
@@ -48,7 +48,7 @@ struct TxBlock<M> {
 }
 
 impl<M> TxBlock<M> {
-    /// Returns true if the rest that the peer does not read goes in its place in the stream.
+    /// Returns true if the rest that the peer does not read is sent in its place in the stream.
     fn stays(&self) -> bool {
         self.detached || self.writing
     }
@@ -115,10 +115,10 @@ pub(crate) enum Next<'a, M> {
         offset: u32,
         /// Size in bytes.
         len: u32,
-        /// Set if a call waits for it: it goes by WRITE only.
+        /// Set if a call waits for it: it is sent by WRITE only.
         of_call: bool,
     },
-    /// The peer's access is being invalidated; then this many bytes are to be sent.
+    /// The peer's access is being invalidated; this many bytes are sent afterwards.
     Ending(u32),
 }
 
@@ -277,8 +277,8 @@ impl<M> TxBlocks<M> {
         Some(block.first)
     }
 
-    /// Notes posted bytes of the next rest; as a `message`, or as WRITE. Returns true if nothing
-    /// more is to be written for now.
+    /// Records posted bytes of the next rest, as a `message` or as WRITE. Returns true if nothing
+    /// more can be written now.
     pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) -> bool {
         let block = self.next_block().and_then(|b| b.rest().map(|at| (b, at)));
         let Some((block, at)) = block else {

@@ -122,7 +122,7 @@ impl<M> TxBlocks<M> {
         !open && core::mem::take(&mut self.more) && self.of_call().all(TxBlock::is_passed)
     }
 
-    /// Withdraws the call's unsent adverts and the rest that is to be written.
+    /// Withdraws the call's unsent adverts and the unwritten rest.
     pub(crate) fn cancel(&mut self) {
         for block in self.iter_mut().filter(|b| !b.detached) {
             if block.advert.is_unsent() {

@@ -6,7 +6,7 @@ use super::super::tests::{blocks, invalidate, next_key, take, unregistered, Numb
 use super::super::{Block, Next};
 use super::*;
 
-/// Rest of the next block that is to be written: cookie, offset.
+/// Returns cookie and offset of the next rest to write.
 fn rest(b: &TxBlocks<u64>) -> Option<(u64, u32)> {
     match b.next()?.0 {
         Next::Rest {
@@ -19,7 +19,7 @@ fn rest(b: &TxBlocks<u64>) -> Option<(u64, u32)> {
     }
 }
 
-/// Blocks that are not registered, of a call with `more` bytes.
+/// Returns unregistered blocks of a call with `more` bytes.
 fn new(count: u64, more: bool) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
@@ -38,7 +38,7 @@ fn they_are_written_one_after_the_other() {
     assert_eq!((rest(&b), b.unposted()), (Some((0, 0)), 2000));
     assert!(!b.rest_posted(600, false) && !b.rest_posted(400, false));
     assert_eq!(b.oldest(), Some((Awaits::Write, false)));
-    // the second one goes before the first has arrived
+    // the second one is sent before the first has arrived
     b.pass_over(true);
     assert_eq!(rest(&b), Some((1, 0)));
     assert!(b.rest_posted(1000, false));
@@ -64,7 +64,7 @@ fn the_last_is_known_when_it_is_posted_or_at_the_end() {
     b.rest_posted(999, false);
     assert!(!b.close());
     assert!(b.rest_posted(1, false));
-    // a call that has as many as it may adds more later
+    // a call with the maximum number of blocks adds more later
     let mut b = new(MOST_OF_CALL as u64, true);
     for _ in 0..MOST_OF_CALL {
         b.pass_over(true);
@@ -150,8 +150,8 @@ fn the_connection_is_lost_during_a_write() {
     assert!(b.is_empty() && b.next().is_none());
 }
 
-/// A call, a peer that reads, refuses, and advertises memory as it likes, and a transport that
-/// completes late.
+/// A call, a peer that reads, refuses and advertises memory at random, and a transport with late
+/// completions.
 struct Model {
     blocks: TxBlocks<u64>,
     rng: Numbers,

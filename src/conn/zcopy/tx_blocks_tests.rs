@@ -286,7 +286,7 @@ impl Numbers {
     }
 }
 
-/// Most adverts that the peer of the model takes.
+/// Maximum number of adverts that the peer of the model holds.
 const MOST_ADVERTS: usize = 3;
 
 /// A stream of blocks and copied bytes, a peer that reads, reports and refuses at random, and a

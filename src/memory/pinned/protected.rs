@@ -38,7 +38,7 @@ impl Pinned {
         let from = self.piece().ok_or(EINVAL)?;
         let to = copy.piece().ok_or(EINVAL)?;
         to.memory.copy_from(&from.memory)?;
-        // without a region it goes in messages
+        // without a region it is sent in messages
         to.map(Use::Send, true)
             .or_else(|_| to.map(Use::Send, false))?;
         to.charge = from.charge.take();

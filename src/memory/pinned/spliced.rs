@@ -38,7 +38,7 @@ impl Pinned {
     ///
     /// # Errors
     ///
-    /// Says why there can be no more.
+    /// The reason that no more can be added.
     pub(crate) fn add_pages(
         &mut self,
         from: &SendMsg<'_>,

@@ -111,8 +111,8 @@ where
         self.all().filter(|p| p.block.is_some()).map(|p| p.range)
     }
 
-    /// Begins a block of these ranges, before it is protected. `None`: no place, or a part of it
-    /// is being made writable, or is to be.
+    /// Begins a block of these ranges, before it is protected. `None`: no free slot, or the worker
+    /// makes a part of it writable.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,

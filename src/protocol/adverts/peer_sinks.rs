@@ -86,7 +86,7 @@ impl PeerSinks {
         self.adverts.len() > self.current()
     }
 
-    /// Returns true if nothing is to be written or reported.
+    /// Returns true if there is nothing to write or report.
     pub(crate) fn idle(&self) -> bool {
         self.adverts.is_empty() && !self.confirmation
     }

@@ -40,7 +40,7 @@ struct Advert {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     No,
-    /// The bytes left after the READs in flight are to be refused.
+    /// The bytes left after the READs in flight will be refused.
     Wanted,
     /// A SendSm with this MSeq is sent and not acknowledged.
     Sent(u32),

@@ -42,9 +42,9 @@
 //! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. One of the two events above
 //!    follows once the peer's kernel has replied; nothing is advertised until then.
 //!
-//! While a block is advertised neither Data nor DisConn goes: [`Stall::Adverts`]. An owner with
-//! urgent data behind it cancels. A peer whose program does not read never ends the wait, so every
-//! sender needs a time limit.
+//! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner
+//! with urgent data behind it cancels. A peer whose program does not read never ends the wait, so
+//! every sender needs a time limit.
 //!
 //! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
 //! returns all advertised blocks, of which the peer has nothing.
@@ -251,19 +251,19 @@ impl Connection {
         }
     }
 
-    /// Ends the own stream: a DisConn goes behind the queued bytes, which are no longer held back
-    /// for more. Bytes queued after this call go before it, too, as long as
+    /// Ends the own stream: a DisConn follows the queued bytes, which are no longer held back for
+    /// more. Bytes queued after this call are sent before it, too, as long as
     /// [`send_closed`](Connection::send_closed) is false; better queue none.
     pub fn shutdown_send(&mut self) {
         self.idle = None;
         self.send_shutdown = true;
     }
 
-    /// Replies to an [`Event::ReceiveSizeRequested`]: receive buffers posted from now on hold
-    /// `new_size` bytes (with BSDH), and `old_posted` smaller ones are still posted and will be
-    /// used first. The ChRcvBufAck goes once those are used up.
+    /// Replies to an [`Event::ReceiveSizeRequested`]. Receive buffers posted from now on hold
+    /// `new_size` bytes (with BSDH). `old_posted` smaller ones are still posted and will be used
+    /// first. The ChRcvBufAck is sent once those are used up.
     ///
-    /// A `new_size` not larger than the present one refuses the request, and the reply goes at
+    /// A `new_size` not larger than the present one refuses the request, and the reply is sent at
     /// once. Each request needs a reply; without a request the call has no effect.
     ///
     /// The reply contains `new_size - 16` payload bytes for an OFED peer, and a peer that runs

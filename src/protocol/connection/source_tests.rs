@@ -136,7 +136,7 @@ fn a_cancel_ends_with_what_was_read() {
     assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
     pair.end.cancel_sources();
     assert!(pair.is_idle());
-    // Until the answer nothing new is advertised.
+    // No advert is sent until the reply.
     assert!(!pair.end.can_advertise(BLOCK.size));
     read(&mut pair, 99, 3).unwrap();
     let returned = Event::SourcesReturned { done: 100 };
@@ -240,7 +240,7 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
     pair.end.refuse_sources();
     assert!(pair.is_idle());
-    // Nothing was.
+    // The same without any READ.
     let mut pair = holding();
     pair.end.refuse_sources();
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
@@ -281,7 +281,7 @@ fn a_cancel_of_what_is_finished_needs_no_answer() {
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     pair.end.read_done(999);
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // The same when the report has not gone yet.
+    // The same if the report is not sent yet.
     let mut pair = holding();
     pair.end.read_started(999);
     pair.end.read_done(999);

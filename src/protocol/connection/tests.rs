@@ -151,7 +151,7 @@ fn first_messages_are_those_of_the_worked_example() {
     );
     assert_eq!(pair.end.credits(), 63);
     assert!(pair.is_idle());
-    // The same message from the other side.
+    // Sends the same message back.
     let mut bytes = out.header[..16].to_vec();
     bytes.extend(b"hello");
     let received = pair.end.receive(&bytes, 21).unwrap();
@@ -183,8 +183,8 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.cork = false;
     pair.offer.in_flight = 9;
     assert_eq!(pair.sends().0.payload, 10);
-    // A message is full if the peer's buffer holds no more. One at the transport's limit goes as
-    // well.
+    // A message is full if the peer's buffer holds no more. One at the transport's limit is sent
+    // as well.
     pair.offer.no_delay = false;
     pair.offer.queued = 10;
     pair.offer.limit = 10;

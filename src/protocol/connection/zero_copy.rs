@@ -110,7 +110,7 @@ impl Connection {
     }
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
-    /// may send sink adverts. (Or Combined again, once the peer has none.) The ModeChange goes
+    /// may send sink adverts. (Or Combined again, once the peer has none.) The ModeChange is sent
     /// when no source advert is outstanding. No effect with OFED peers.
     pub fn set_pipelined(&mut self, pipelined: bool) {
         self.idle = None;

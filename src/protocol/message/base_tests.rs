@@ -176,7 +176,7 @@ fn an_urgent_byte_needs_data_with_payload() {
         } else {
             assert_eq!(result, Err(Malformed::OutOfBand));
         }
-        // Its announcement may be anywhere, and reserved bits mean nothing.
+        // OOB_PEND is valid in any message, and reserved bits are ignored.
         bytes[1] = Flags::OOB_PEND.bits() | 0xf8;
         let parsed = Message::parse(&bytes, message.length()).unwrap();
         assert_eq!(parsed.flags, Flags::OOB_PEND);

@@ -32,7 +32,7 @@ mod field {
     pub(super) const ACT_RCV_SZ: U32<20> = U32;
 }
 
-/// The version that goes into Hello and HelloAck: 2.2, as every OFED writes it.
+/// Version in Hello and HelloAck: 2.2, as every OFED writes it.
 pub const VERSION: u8 = 0x22;
 
 /// Capability bit of Hello: the connector accepts SEND with Invalidate (deduced from its name).

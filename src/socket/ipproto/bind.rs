@@ -103,7 +103,7 @@ fn joined(sk: &SdpSock, r: Result) -> Result {
     r
 }
 
-/// Sees to it that the socket has a port: for a connection, if it says where that goes to.
+/// Makes sure that the socket has a port, for a connection to `to` if given.
 pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Result {
     if sk.port() != 0 {
         return Ok(());
@@ -173,7 +173,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
     r
 }
 
-/// accept(2): whichever has a connection, in turn.
+/// accept(2) from both sockets, in turn if both have connections.
 pub(super) fn accept(
     call: &Descriptor<'_, Socket>,
     non_blocking: bool,

@@ -107,7 +107,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 enum ConnectStart {
     Trying,
     Tcp,
-    /// Nothing: something else was faster, or TCP is to connect.
+    /// Nothing: another event was first, or TCP will connect.
     Else,
 }
 

@@ -139,7 +139,8 @@ struct User {
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
-    /// Those of `IPPROTO_SDP` that have become TCP's, until they are closed. They do not count.
+    /// Sockets of `IPPROTO_SDP` that have become TCP's, until they are closed. They are not
+    /// counted.
     crossed: RBTree<usize, ARef<SdpSock>>,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
@@ -333,7 +334,7 @@ impl Netns {
         Some(at.current().1.sk.clone())
     }
 
-    /// The same of the sockets of `IPPROTO_SDP`, those that have become TCP's as well.
+    /// As [`Self::next`], for sockets of `IPPROTO_SDP`, including those that have become TCP's.
     fn next_either(&self, mut least: usize) -> Option<ARef<SdpSock>> {
         loop {
             let sockets = self.sockets.lock();

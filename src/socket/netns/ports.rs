@@ -97,7 +97,7 @@ impl Claim {
 struct Holder {
     port: u16,
     claim: Claim,
-    /// Its TCP socket has TCP's port of that number.
+    /// True if its TCP socket has TCP's port of that number.
     holds_tcp: bool,
     listens: bool,
 }
@@ -106,9 +106,9 @@ struct Holder {
 #[derive(Default)]
 struct Group {
     sockets: usize,
-    /// Those with `holds_tcp`.
+    /// Number of sockets with `holds_tcp`.
     tcp: usize,
-    /// Those with `listens`, which `listeners` has by the id of the socket.
+    /// Number of sockets with `listens`; `listeners` has them by id.
     listening: usize,
     listeners: RBTree<usize, ARef<SdpSock>>,
 }
@@ -136,10 +136,9 @@ impl Ports {
         self.claim(sk, port, Claim::new(sk), false)
     }
 
-    /// Gives a socket any port that is free at its address, or that has connections to other
-    /// destinations alone, if it is to connect. With `tcp` its TCP socket has TCP's as well. As
-    /// TCP's, the two halves of the range are for different calls first: those with the parity of
-    /// its begin for connect(2), the others for bind(2) and listen(2).
+    /// Gives a socket a free port, or, for connect(2), one with connections to other destinations
+    /// only. With `tcp` its TCP socket gets TCP's port as well. As TCP does, connect(2) first
+    /// tries ports with the parity of the range's begin, bind(2) and listen(2) the others.
     pub(in crate::socket) fn choose(
         &mut self,
         sk: &SdpSock,
@@ -156,7 +155,8 @@ impl Ports {
             let start = random_below(half.len() as u32) as usize;
             let later = half.clone().skip(start);
             for candidate in Iterator::chain(later, half.take(start)) {
-                // at another address another socket may hold it; sharing goes by the number only
+                // at another address another socket may hold it; only the number decides on
+                // sharing
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)
@@ -215,7 +215,7 @@ impl Ports {
         };
         let holder = RBTreeNode::new(id, holder, GFP_KERNEL)?;
         let listener = RBTreeNode::new(id, sk.into(), GFP_KERNEL)?;
-        // counted before the old entry goes, and the group with it
+        // counted before the old entry and its group are removed
         let group = self.group(port, &claim)?;
         group.sockets = group.sockets.saturating_add(1);
         self.release(id);
@@ -333,7 +333,7 @@ impl Ports {
     }
 }
 
-/// The host that a connection to an address goes to: to no address is to this one, as on TCP.
+/// Returns the host of a destination: the unspecified address is this host, as on TCP.
 fn host(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(a) if a.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

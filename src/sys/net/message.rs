@@ -139,7 +139,7 @@ impl<'a> SendMsg<'a> {
 ///
 /// # Invariants
 ///
-/// `iter` is the iterator of a call that is under way, and stays as it is for `'a`.
+/// `iter` is the iterator of a call in progress, and does not change during `'a`.
 #[derive(Clone)]
 pub(crate) struct Ranges<'a> {
     iter: *const c::iov_iter,

@@ -54,7 +54,6 @@ pub(crate) trait ProcRows: 'static {
     type Of: PerNet;
     /// Object with a row. Rows are in the order of addresses.
     type Row: AlwaysRefCounted;
-    /// Its name under `/proc/net`.
     const NAME: &'static CStr;
     fn heading(to: &SeqFile);
     /// Returns the first object at `least` or behind.
@@ -243,7 +242,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 ///
 /// # Safety
 ///
-/// [`held`] works for the namespace until they are removed, which is before the module goes.
+/// [`held`] works for the namespace until the files are removed, which is before the module is
+/// unloaded.
 unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     for (i, file) in files.iter().enumerate() {
         // SAFETY: The namespace is alive, the name is a C string, and the functions live as long

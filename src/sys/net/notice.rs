@@ -38,7 +38,7 @@ impl ZerocopyCompletion {
         Ok(NonNull::new(ubuf).map(|ubuf| ZerocopyCompletion { ubuf, given }))
     }
 
-    /// Makes the part for one piece of the call's memory.
+    /// Makes the part for one block of the call's memory.
     pub(crate) fn piece(&self) -> ZerocopyPiece {
         // SAFETY: By the invariants there is a reference.
         unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
@@ -49,8 +49,8 @@ impl ZerocopyCompletion {
         }
     }
 
-    /// Notes that the call has sent something, and copied some of it if `copied`. The notification
-    /// follows when all pieces are free.
+    /// Records that the call has sent something, and copied some of it if `copied`. The
+    /// notification follows when all blocks are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
         // SAFETY: By the invariants there is a reference. It is given back once: the destructor
@@ -77,8 +77,7 @@ impl Drop for ZerocopyCompletion {
     }
 }
 
-/// Part of a completion for one piece of memory. Its drop, in any context, reports the piece as
-/// free.
+/// Part of a completion for one block. Its drop, in any context, reports the block as free.
 ///
 /// # Invariants
 ///

@@ -18,7 +18,7 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::types::NotThreadSafe;
 
-/// Most bytes of a socket address (`struct sockaddr_storage`).
+/// Maximum length of a socket address (`struct sockaddr_storage`).
 const NAME_LEN: usize = 128;
 
 /// A socket address, as the program has given it.
@@ -137,7 +137,7 @@ impl<'a> Tcp<'a> {
         self.local(false).port
     }
 
-    /// Its local address and port.
+    /// Returns the local address and port.
     pub(crate) fn local(&self, v6: bool) -> Address {
         let mut a = c::sdp_h_addr::default();
         // SAFETY: By the invariants the socket is alive; `a` is writable.
@@ -168,7 +168,7 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_unbind(self.socket, ifindex) }
     }
 
-    /// To give it a port. It has none. Takes its lock; may sleep.
+    /// Locks the socket, which has no port, to give it one. May sleep.
     pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::lock_sock_nested((*self.socket).sk, 0) };
@@ -179,7 +179,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Gives back the port of a connection that is no more, unless the program has chosen it.
+    /// Gives back the port of a destroyed connection, unless the program has chosen it.
     pub(crate) fn leave_port(&self) {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_leave_port(self.socket) }

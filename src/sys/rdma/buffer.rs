@@ -129,13 +129,13 @@ impl Buffer {
     }
 }
 
-/// A piece of a buffer that is to be sent.
+/// Segment of a buffer to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sge<'a> {
     pub(crate) buffer: &'a Buffer,
-    /// Offset of the piece.
+    /// Offset of the segment.
     pub(crate) offset: u32,
-    /// Length of the piece.
+    /// Length of the segment.
     pub(crate) len: u32,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Sge<'a> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the piece reaches beyond the buffer.
+    /// `EINVAL`: the segment reaches beyond the buffer.
     pub(crate) fn bytes(&self) -> Result<&'a [u8]> {
         let end = self.offset.checked_add(self.len).ok_or(EINVAL)?;
         self.buffer

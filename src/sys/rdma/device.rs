@@ -116,7 +116,7 @@ impl PartialEq for DeviceRef {
 }
 
 impl DeviceRef {
-    /// One more use, unless there is none any more.
+    /// Adds a use, unless there is none any more.
     fn of(device: &Arc<Device>) -> Option<Self> {
         // INVARIANT: Counted.
         let counted = device.uses.any_more();
@@ -162,7 +162,7 @@ impl DeviceRef {
         unsafe { &(*self.raw()).attrs }
     }
 
-    /// Completion vectors, in turn.
+    /// Returns the completion vectors in turn.
     pub(super) fn next_vector(&self) -> u32 {
         // SAFETY: By the invariants the device is registered; the number does not change then.
         let n = unsafe { (*self.raw()).num_comp_vectors };
@@ -203,7 +203,8 @@ impl DeviceRef {
         Ok(index)
     }
 
-    /// Most RDMA READs that a QP of the device can have in progress, as responder and as initiator.
+    /// Returns the maximum number of RDMA READs in progress of a QP, as responder and as
+    /// initiator.
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
@@ -240,7 +241,7 @@ pub(crate) trait Client: 'static {
     /// A device was added. If this fails, all uses have to end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
-    /// A device goes away. All uses are to come to an end; that is waited for.
+    /// A device is being removed. All uses have to end; the removal waits for them.
     fn removed(device: &DeviceRef);
 
     /// The uses take too long to end. They must do so now, in any way.
@@ -335,7 +336,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         unused(device);
         return Err(e);
     }
-    // The use goes with the device, and comes back in `remove`. It must not count down on the way.
+    // The device keeps the use until `remove`. It must not count down meanwhile.
     let device = core::mem::ManuallyDrop::new(device);
     // SAFETY: The field is moved out of a value that is never used nor dropped.
     let arc = unsafe { core::ptr::read(&device.0) };

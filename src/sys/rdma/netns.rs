@@ -29,7 +29,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// Those of `rdma_bind_addr()`: `ENODEV`: no such port. `EADDRNOTAVAIL`.
+    /// Errors of `rdma_bind_addr()`. `ENODEV`: no such port. `EADDRNOTAVAIL`.
     pub(crate) fn has_rdma(&self, address: &Address) -> Result {
         let mut local = sockaddr(address);
         // SAFETY: The namespace is alive and the address is readable and writable.

@@ -10,7 +10,7 @@
 use super::super::bindings as c;
 use kernel::prelude::*;
 
-/// Maximum number of payload pieces in one message.
+/// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 4;
 /// Longest message that is copied to be sent (inline if the device has space), and longest header,
 /// in bytes.

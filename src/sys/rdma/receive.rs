@@ -134,7 +134,7 @@ impl ReceiveQueue {
 
     /// Returns the slot `n` behind the first queued one.
     fn index(&self, n: usize) -> usize {
-        // There are slots, but the compiler cannot know.
+        // The number of slots is not 0, which the compiler cannot see.
         (self.queued_from + n)
             .checked_rem(self.slots.len())
             .unwrap_or(0)

@@ -215,7 +215,7 @@ impl RouteId {
     ///
     /// # Errors
     ///
-    /// Those of `rdma_resolve_addr()`, such as `ENODEV` or `EADDRNOTAVAIL` for a source address
+    /// Errors of `rdma_resolve_addr()`, such as `ENODEV` or `EADDRNOTAVAIL` for a source address
     /// without an RDMA port.
     pub(crate) fn begin(
         &mut self,

@@ -2,7 +2,7 @@
 
 //! Pinned pages mapped for a device.
 //!
-//! An [`SgMapping`] has space for the DMA addresses of one piece of program memory, and a region
+//! An [`SgMapping`] has space for the DMA addresses of one block of program memory, and a region
 //! for access by the peer. It is made for one PD, and holds its device.
 
 use super::super::bindings as c;

@@ -2,11 +2,11 @@
 
 //! Pinned program memory, for a device or for a peer of this machine.
 //!
-//! A [`UserMemory`] holds one piece of program memory at a time: its pinned pages and, once
+//! A [`UserMemory`] holds one block of program memory at a time: its pinned pages and, once
 //! mapped, their DMA addresses for one device ([`SgMapping`]), with a region for access by the
-//! peer. Memory for a peer of this machine has pages only, which the copies in progress share.
+//! peer. Memory for a local peer has pages only, which the copies in progress share.
 //!
-//! A piece goes through these steps, and back again by [`UserMemory::release`]:
+//! A block has these states, and [`UserMemory::release`] makes it empty again:
 //!
 //! ```text
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
@@ -27,7 +27,7 @@ use core::mem::replace;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// One piece of program memory, or none. Dropped in process context.
+/// One block of program memory, or none. Dropped in process context.
 ///
 /// # Invariants
 ///

@@ -60,9 +60,9 @@ pub(super) struct PairEnd {
     pub(super) blocks: BlockList,
     /// Completions to be polled.
     done: Ring<SendCompletion>,
-    /// Kind of message of which the owner is to be notified next, if armed.
+    /// Kind of message to notify the owner of next, if armed.
     pub(super) receive_armed: Option<NotifyOn>,
-    /// Set if the owner is to be notified of the next send completion.
+    /// Set if the next send completion notifies the owner.
     pub(super) send_armed: bool,
     /// Set if the owner has more to send once the other end has drained its messages.
     pub(super) awaits_drain: bool,

@@ -212,8 +212,8 @@ impl<O: Upcalls> Inner<O> {
         work::defer::<Arc<Self>, 1>(self.clone());
     }
 
-    /// From now to [`Inner::decided`] the id is the request's, even if the handle is dropped:
-    /// destroying the id would reject a request that shall be repeated.
+    /// Until [`Inner::decided`] the request owns the id, even if the handle is dropped: destroying
+    /// the id would reject a request that has to be repeated.
     pub(super) fn undecided(&self) {
         self.state.lock().undecided = true;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! From an IP address to a connection request (active side).
+//! Address and route resolution, and the connection request (active side).
 //!
 //! A [`Resolver`] is one attempt to resolve an address. Its result serves [`Resolver::create`] and
 //! [`Resolver::connect`]; then it can be dropped.
@@ -195,7 +195,7 @@ fn usable(route: &Route) -> Result<DeviceRef> {
     Ok(device)
 }
 
-/// One attempt to find the way to an address. May be dropped in any context.
+/// Resolution of an address to a route. May be dropped in any context.
 pub(crate) struct Resolver<O: Upcalls> {
     search: Arc<Lookup<O>>,
 }

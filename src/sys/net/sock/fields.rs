@@ -254,7 +254,7 @@ impl SockCore {
         unsafe { (*self.raw()).__sk_common.skc_net_refcnt() != 0 }
     }
 
-    /// Most connections that wait to be accepted (listen(2)).
+    /// Returns the maximum number of connections that wait for accept(2) (listen(2)).
     pub(crate) fn backlog(&self) -> u32 {
         read_once!(self.sk_max_ack_backlog)
     }

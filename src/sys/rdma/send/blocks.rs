@@ -9,11 +9,11 @@
 //! * for the peer's access by the success of the IB_WR_LOCAL_INV; a flushed one was not done;
 //! * otherwise by the destruction of the QP, the only one in its PD.
 //!
-//! With rxe, IB_WR_LOCAL_INV is no barrier: it makes the region invalid, while a packet of the peer
-//! that was let in before may still be copied, 4 KiB at most. A peer that keeps to the protocol has
-//! nothing under way when it reports that it is done with an advert, because what it sends on one
-//! QP is handled in order. For one that does not, that packet's copy is a race of a few
-//! microseconds that rxe leaves open; hardware does not.
+//! With rxe, IB_WR_LOCAL_INV is no barrier. It makes the region invalid, while a packet of the
+//! peer that was accepted before may still be copied, 4 KiB at most. A peer that follows the
+//! protocol has no packets in flight when it reports the end of its access, because requests on
+//! one QP are handled in order. For any other peer, that copy is a race of a few microseconds that
+//! rxe leaves open; hardware does not.
 
 use super::super::super::bindings as c;
 use super::super::user_memory::UserMemory;
@@ -123,7 +123,7 @@ pub(in super::super) struct BlockTable<B> {
 }
 
 impl<B: BlockMemory> BlockTable<B> {
-    /// Makes an empty table; a work request can have up to `gather` pieces of memory.
+    /// Makes an empty table; a work request can have up to `gather` segments.
     pub(in super::super) fn new(gather: u8) -> Self {
         BlockTable {
             entries: KVec::new(),

@@ -29,8 +29,8 @@ impl<B: BlockMemory> SendQueue<B> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: all slots are taken. `EINVAL`: a header or number of pieces is too large, a piece
-    /// is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
+    /// `ENOSPC`: all slots are taken. `EINVAL`: the header or number of segments is too large, or
+    /// a segment is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
     pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
         if self.broken {
             return Err(EIO);
@@ -83,8 +83,8 @@ impl<B: BlockMemory> SendQueue<B> {
         Ok(())
     }
 
-    /// Copies the header into its place, and the payload if that is to be copied, and fills in
-    /// their SGE.
+    /// Copies the header, and the payload if it is to be copied, to the slot, and fills in their
+    /// SGE.
     pub(super) fn copy_own(
         &mut self,
         index: usize,
@@ -121,7 +121,7 @@ impl<B: BlockMemory> SendQueue<B> {
         })
     }
 
-    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of pieces.
+    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of segments.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
         let per_slot = usize::from(self.max_sge) + 1;
         let (Some(slot), Some(sges)) = (

@@ -276,7 +276,7 @@ impl<B: BlockMemory> SendQueue<B> {
     }
 
     pub(super) fn slot_of(&self, position: u64) -> usize {
-        // There are slots, but the compiler cannot know.
+        // The number of slots is not 0, which the compiler cannot see.
         position.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize
     }
 

@@ -142,7 +142,7 @@ impl<B: BlockMemory> SendQueue<B> {
     }
 
     /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if
-    /// these are in more pieces than one work request can have.
+    /// these are in more segments than one work request can have.
     ///
     /// # Errors
     ///
