@@ -140,7 +140,6 @@ pub(crate) struct Sge<'a> {
 }
 
 impl<'a> Sge<'a> {
-    ///
     /// # Errors
     ///
     /// `EINVAL`: the segment reaches beyond the buffer.
