@@ -133,7 +133,7 @@ impl Options {
         }
     }
 
-    /// Returns the private data of a request or reply: `hello`, unless a test replaces it.
+    /// Returns the private data of a request or reply: `hello`, or that of a test.
     pub(crate) fn private_data<const N: usize>(&self, hello: [u8; N]) -> [u8; N] {
         #[cfg(sdp_selftest)]
         if let Some(other) = self.private_data.as_ref().and_then(|d| d.first_chunk()) {

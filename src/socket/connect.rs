@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! connect(2): the active side of a connection's making.
+//! connect(2): the active side.
 //!
 //! connect(2) starts the [`Resolver`] for address and route. [`resolved`] gets its result, posts
 //! the first receive buffers and sends the Hello in the connection manager's request. [`replied`]

@@ -232,17 +232,16 @@ int sdp_h_most_rmem(const struct sock *sk)
 void sdp_h_set_rmem(struct sock *sk, int bytes)
 {
 	/*
-	 * __inet_accept() charges what it finds here to the caller's memory cgroup,
-	 * for good; but the buffers have been charged themselves.
+	 * __inet_accept() charges this number to the caller's memory cgroup, for
+	 * good; but the buffers are charged already.
 	 */
 	atomic_set(&sk->sk_rmem_alloc, READ_ONCE(sk->sk_socket) ? bytes : 0);
 }
 
 /*
- * Memory that the task takes from now on is charged to the socket's memory
- * cgroup, whose work ever it does. And a kernel user who writes pages out
- * through a socket says by sk_allocation that memory for it must not wait for
- * pages to be written out.
+ * Charges later allocations of the task to the socket's memory cgroup. They
+ * follow sk_allocation, too: if a kernel user writes pages out through the
+ * socket, an allocation must not wait for writeback.
  */
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {

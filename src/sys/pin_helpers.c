@@ -151,9 +151,7 @@ unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 	return offset;
 }
 
-/* Returns the number of the next bytes in runs shorter than `least`, before a longer one: at most
- * `most`, and a run.
- */
+/* Returns the number of bytes before the next run of at least `least` bytes, or `most` or more. */
 size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 {
 	struct iov_iter at = *i;

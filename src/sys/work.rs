@@ -69,9 +69,8 @@ impl Drop for Worker {
 
 /// Queues the work. Context: any.
 ///
-/// The caller keeps the module from stopping its [`Worker`], directly or through the work: by a
-/// [`super::rdma::device::DeviceRef`] or a [`ModuleRef`]. Otherwise the work may never run and is
-/// leaked.
+/// The caller or the work has to hold a [`super::rdma::device::DeviceRef`] or a [`ModuleRef`], so
+/// that the module does not stop its [`Worker`]. Otherwise the work may never run and is leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,

@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// Posts a message with bytes of the rest of a block.
+    /// Posts a message with unsent bytes of a block.
     pub(crate) fn post_rest(
         &mut self,
         message: &Outgoing,

@@ -173,7 +173,7 @@ impl<M> TxBlocks<M> {
         self.iter().filter(|b| b.detached).map(left).sum()
     }
 
-    /// Returns true if another detached one may follow.
+    /// Returns true if a detached block can be added.
     pub(crate) fn has_space(&self) -> bool {
         self.count < MOST_BLOCKS
     }

@@ -92,8 +92,8 @@ impl Waiting {
         }
     }
 
-    /// Sleeps until an event after `seq` that needs no program of the peer. Returns true after a
-    /// fatal signal.
+    /// Sleeps until an event after `seq` that does not depend on the peer's program. Returns true
+    /// after a fatal signal.
     pub(super) fn sleep_through(&mut self, sk: &SdpSock, lock: &mut Locked<'_>, seq: i32) -> bool {
         if !self.dying.sleep(sk, lock, seq, FOREVER as usize) {
             sk.give_up();

@@ -49,7 +49,7 @@ pub enum Event {
     },
     /// The peer has written to our oldest sink advert: the block is the owner's again.
     SinkWritten {
-        /// Bytes of the stream at its start.
+        /// Number of bytes written from its start.
         bytes: u32,
     },
     /// All our sink adverts are the owner's again, with nothing written.

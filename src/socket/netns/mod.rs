@@ -281,7 +281,7 @@ impl Netns {
         }
     }
 
-    /// Counts something that belongs to no connection.
+    /// Counts an event without a connection.
     pub(in crate::socket) fn count(&self, f: impl FnOnce(&mut Stats)) {
         f(&mut self.totals.lock())
     }

@@ -15,7 +15,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// From `sdp_h_notice_begin()`, with its reference.
+/// `ubuf` is from `sdp_h_notice_begin()` and holds its reference.
 pub(crate) struct ZerocopyCompletion {
     ubuf: NonNull<c::ubuf_info>,
     given: bool,

@@ -70,7 +70,7 @@ pub(crate) fn source<R>(
     Ok(f(&mut unsafe { SendMsg::from_raw(&raw mut msg) }))
 }
 
-/// Calls `f` like a receive call of the process for `len` bytes at `address`.
+/// Calls `f` with a receive buffer of the process: `len` bytes at `address`.
 ///
 /// Errors: `EFAULT`: outside of any process's address space.
 pub(crate) fn destination<R>(

@@ -311,7 +311,7 @@ impl<O: Upcalls> Inner<O> {
 
     /// Handles the peer's reply.
     fn replied(self: &Arc<Self>) {
-        // Without an owner this end is about to be destroyed, which rejects.
+        // Without an owner, this end is about to be destroyed, which rejects the peer.
         let Some(owner) = self.owner() else { return };
         let reply = {
             let mut state = self.state.lock();

@@ -158,9 +158,8 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.disconnect();
     }
 
-    /// Makes the drop of the link, which follows, not wait for the reply to DREQ. The peer's
-    /// request sets the time for repeats, and meanwhile it is one of the few DREQs that a port may
-    /// have outstanding for all connections of the host.
+    /// Lets the next drop of the link proceed without the reply to DREQ. The peer's REQ sets the
+    /// time for repeats. A port may have few DREQs outstanding for all connections of the host.
     pub(crate) fn give_up(&self) {
         self.inner.state.lock().given_up = true;
     }

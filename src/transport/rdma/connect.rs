@@ -71,7 +71,7 @@ impl<O: Upcalls> Inner<O> {
         reads_out: u8,
         reads_in: u8,
     ) {
-        // Without an owner the id is about to be destroyed, which rejects.
+        // Without an owner, the id is about to be destroyed, which rejects the peer.
         let Some(owner) = self.owner() else { return };
         if self.phase() != Phase::Requested {
             return;
