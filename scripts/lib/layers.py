@@ -81,7 +81,7 @@ def line_of(text, at):
 
 
 def closing(text, at):
-    """Behind the brace that closes the one at `at`."""
+    """Returns the position behind the brace that closes the one at `at`."""
     depth = 0
     for brace in re.compile("[{}]").finditer(text, at):
         depth += 1 if brace[0] == "{" else -1

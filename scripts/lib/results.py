@@ -90,7 +90,7 @@ def proved(tallies):
 
 
 def table(tallies, builds, seconds, jobs):
-    """Where the time of a run went, the longest first: lines."""
+    """Returns lines with the time of each suite, the longest first."""
     rows = [(tally.seconds, tally.processor, tally.suite, tally.line()) for tally in tallies]
     rows += [(*took, name, "built") for name, took in builds.items()]
     yield f"{'clock':>9}  {'processor':>9}"

@@ -24,7 +24,7 @@ class Samples:
                     self.good.setdefault(key, {})[sample["repetition"]] = value
 
     def all(self, part, system, size, connections, name):
-        # One connection is a throughput; it is not measured twice.
+        # One connection is the same as the throughput, and is not measured again.
         if part == "at once" and connections == 1:
             part = "throughput"
         return self.good.get((part, system, size, connections, name), {})

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Number, Value};
 
-/// A counter. Those of a section have its heading before their name.
+/// A counter. Counters of a section have its heading before their name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
     /// The heading, without its colon.

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 /// More milliseconds than the kernel needs for its decision.
 const LONGEST: u64 = 5000;
 
-/// `result`: of connect(2). Waits for the decision of a non-blocking connect.
+/// Logs the protocol of a socket whose connect(2) returned `result`, or the error. Waits for the
+/// decision of a non-blocking connect.
 pub fn connect(fd: c_int, to: SocketAddr, result: sys::Result) {
     let until = sys::now() + LONGEST;
     loop {

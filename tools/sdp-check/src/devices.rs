@@ -20,7 +20,7 @@ pub struct Found {
     pub gid: Option<Gid>,
 }
 
-/// A file of one line, without its end.
+/// Reads a file of one line, without the newline.
 pub fn line(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_string())

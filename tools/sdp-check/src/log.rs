@@ -34,7 +34,7 @@ pub fn ask() {
     }
 }
 
-/// As it was before [`ask`].
+/// Restores the state before [`ask`].
 pub fn quiet() {
     if ASKED.swap(false, Ordering::AcqRel) {
         let _ = fs::write(CONTROL, "module ib_sdp -p\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The command line. The completions of shells are made from it, too: see tools/completions.
+//! The command line. tools/completions generates the shells' completions from these definitions.
 
 use clap::{Parser, ValueHint};
 use std::path::PathBuf;

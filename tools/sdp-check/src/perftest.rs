@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where a GID is.
+/// Place of a GID.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gid {
     pub device: String,

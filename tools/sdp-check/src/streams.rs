@@ -42,7 +42,7 @@ impl Trial<'_> {
         }
         self.data().end_sending().map_err(told("shutdown"))?;
         self.control.say(&format!("sent {place}"))?;
-        // all has been counted when the other end, which has all, closes
+        // all counters are final when the other end has received all bytes and closes
         self.data().recv_all(&mut [0]).map_err(told("recv"))?;
         Ok(Numbers::new("bytes", place))
     }

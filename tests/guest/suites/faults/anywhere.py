@@ -24,7 +24,7 @@ ENDS = ("ECONNRESET", "EPIPE", "EPROTO", "ECONNABORTED", "ENOTCONN")
 
 
 def again(e, call):
-    """Makes a call, and once more if the fault is its."""
+    """Makes a call, and repeats it if it fails with an injected fault."""
     try:
         return call()
     except OSError as error:

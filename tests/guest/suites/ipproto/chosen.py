@@ -213,7 +213,7 @@ def late_neighbour(e):
 
 @case(reference=False, families=("v4",))
 def known_to_answer(e):
-    """A host that has answered by SDP has the time for another request."""
+    """A host that has replied by SDP before gets enough time to reply to a repeated request."""
     e.needs_wire()
     with either.parameters(ipproto_wait=1400, ipproto_memory=1000):
         known = either.connect(e, either.listen(e))

@@ -76,7 +76,7 @@ def binds(e):
         with hook(e, BIND, *ports):
             sock.bind(e.address(e.here, ports[0]))
         e.equal(sock.port, ports[1], f"the port of {protocol}")
-        # it holds that one for both
+        # it holds that port for both protocols
         for other in BOTH:
             e.equal(e.error(either.make(e, other).bind, e.address(e.here, ports[1])), "EADDRINUSE", f"bind() of {other} beside {protocol}")
         sock.listen(1)

@@ -153,7 +153,7 @@ def polling(e, port, ready):
 STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted: "pause", connecting: "connect", connecting_to_full: "connect",
           reading: "recvfrom", unread: "pause", writing: "sendto", lending: "sendto", borrowing: "recvfrom", half_closed: "recvfrom",
           closing: "close", closed: "pause", polling: "epoll_wait"}
-# Those that have no other end.
+# States without a peer.
 ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
 # States whose other end gets the bytes before the end.
 CLOSED = (closing, closed)

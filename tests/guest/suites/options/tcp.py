@@ -301,7 +301,7 @@ def nodelay_is_prompt(e):
 
 @case
 def no_ulp(e):
-    """None is set: no name, of no length."""
+    """No ULP is set: the name is empty."""
     sock = e.socket()
     for room in (0, 4, 16):
         e.note(f"room for {room}", e.error(calls.getsockopt, sock, TCP, consts.TCP_ULP, room))

@@ -13,7 +13,7 @@ CMD_POLL = 5
 
 
 class Aio:
-    """A context of AIO."""
+    """An AIO context (io_setup(2))."""
 
     def __init__(self):
         self._context, self._kept = ctypes.c_ulong(), []

@@ -146,7 +146,7 @@ def under_way(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def stack(e):
-    """The stack, also below where it has been used yet: it grows as it does for any other call."""
+    """The stack, also below its used part: it grows as for any other call."""
     near, far = pair(e)
     data = pattern.Pattern(3).at(0, 15 * PAGE)
 

@@ -93,7 +93,8 @@ def swapped(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def direct_input(e):
-    """read(2) with O_DIRECT into a block: the device writes there when the peer has it."""
+    """read(2) with O_DIRECT into a block: the device writes there only after the peer has read the
+    block."""
     device = e.keep(Block(e, 4 * MIB))
     with open(device.name, "r+b") as file:
         file.write(b"d" * MIB)
@@ -111,7 +112,8 @@ def direct_input(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def debugged(e):
-    """PTRACE_POKEDATA to a block, which cannot wait, is refused; without one it is done."""
+    """PTRACE_POKEDATA to a block is refused, because it cannot wait; without a block in flight it
+    succeeds."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(5)
     want = m.bytes

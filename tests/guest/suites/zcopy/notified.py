@@ -58,7 +58,7 @@ class Told:
 
 
 def memory_of(data):
-    """The bytes in pages of their own, as a view."""
+    """Returns a view of the bytes in pages of their own."""
     area = mmap.mmap(-1, len(data))
     area[:] = data
     return memoryview(area)

@@ -87,7 +87,7 @@ impl fmt::Display for Failure {
 ///
 /// # Errors
 ///
-/// The first rule that is broken.
+/// The first violated rule.
 pub fn run(seed: u64, steps: u64, connections: u64, trace: bool) -> Result<Summary, Failure> {
     let mut summary = Summary::default();
     while summary.steps < steps && summary.connections < connections {

@@ -65,8 +65,8 @@ impl fmt::Display for Program {
     }
 }
 
-/// A program that is none of `programs`, or whose user is none of `users`, or that is in none of
-/// `cgroups`, is left alone; a list without an entry leaves nobody out.
+/// A process is mapped if its program is in `programs`, its user in `users` and its cgroup in
+/// `cgroups`; an empty list matches every process.
 #[derive(Default)]
 pub struct Selector {
     pub programs: Vec<Program>,
@@ -170,7 +170,7 @@ mod tests {
 
     fn matches(pattern: &str, name: &str) -> bool {
         let (bytes, length) = Program::parse(pattern).unwrap().prefix();
-        // as the kernel keeps a name: cut, and filled up with zeros
+        // as the kernel stores a name: truncated, and padded with zeros
         let mut comm = [0; 16];
         for (to, from) in comm[..NAME].iter_mut().zip(name.bytes()) {
             *to = from;

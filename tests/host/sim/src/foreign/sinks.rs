@@ -122,7 +122,7 @@ impl Foreign {
         let to = Remote { size, ..room };
         wire.push_back(Packet::write(to, self.common.side, outbox.sent));
         self.taken.write(size);
-        // GEN2: until less is free than fits in a message.
+        // GEN2 writes to the memory until less is left than one message can carry.
         let room = self.taken.room.front().map_or(0, |room| room.size);
         if room < self.payload {
             self.taken.finish();
