@@ -59,7 +59,7 @@ SUBJECTS = {
 
 
 def proved(tallies):
-    """Returns one screen of results: a line for each subject of which tests ran."""
+    """Returns one screen of results: a line for each subject with tests in this run."""
     rows = {"Protocol": ("", [])}
     rows |= {name: ("cases", []) for name in ("Socket calls, equal to TCP's", *SUBJECTS, "Debug kernel (KASAN, lockdep, kmemleak)", "Other kernel series")}
     steps = reports = 0

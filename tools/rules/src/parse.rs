@@ -124,7 +124,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Without blanks at its ends.
+    /// Returns the text without blanks at its ends.
     fn trim(&self) -> Piece<'a> {
         let start = self.text.len() - self.text.trim_ascii_start().len();
         Piece {

@@ -408,7 +408,7 @@ def error_of_the_last_one(e):
 
 @case
 def by_many_at_once(e):
-    """Threads connecting to one listener, each with a word of its own."""
+    """Several threads connect to one listener, and each sends a word of its own."""
     listener = e.listen(backlog=64)
 
     def client(number):

@@ -414,7 +414,7 @@ def connects_anew(e):
 
 @case(reference=False)
 def epoll_anew(e):
-    """A poller from a connection by SDP gets TCP's events after another connect(2)."""
+    """A poller that began on an SDP connection gets TCP's events after a reconnect by TCP."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
