@@ -59,10 +59,10 @@ impl Connection {
             };
             posted = true;
             let r = match message.kind {
-                Mid::SrcAvail => self.post_source(sk, &message),
+                Mid::SrcAvail => self.post_advert(sk, &message),
                 Mid::SinkAvail => {
                     sink = None;
-                    self.post_sink(sk, &message)
+                    self.post_advert(sk, &message)
                 }
                 _ => self.post(sk, &message, &ahead),
             };
@@ -169,18 +169,14 @@ impl Connection {
         self.stats.bytes_sent += u64::from(message.payload);
     }
 
-    /// Advertises the next block of a send call.
-    fn post_source(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
+    /// Advertises the next block of a send call, or the memory of a receive call.
+    fn post_advert(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
-        self.zcopy.advertise(endpoint, message, self.tx.sent())
-    }
-
-    /// Advertises the memory of a receive call.
-    fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
-        self.note_sent(sk, message);
-        let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
-        self.zcopy.advertise_sink(endpoint, message, self.tx.sent())
+        match message.kind {
+            Mid::SrcAvail => self.zcopy.advertise(endpoint, message, self.tx.sent()),
+            _ => self.zcopy.advertise_sink(endpoint, message, self.tx.sent()),
+        }
     }
 
     /// Posts any other message, with payload of what may go of the stream.

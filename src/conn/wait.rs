@@ -8,7 +8,6 @@
 use super::busy_poll::BusyPoll;
 use super::{SdpSock, Socket};
 use crate::sys::net::sock::{cpu_contended, signal_pending, Locked};
-use crate::sys::time::Jiffies;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
@@ -72,17 +71,8 @@ impl SdpSock {
         r
     }
 
-    /// [`SdpSock::wait`] for the peer to read an advert.
-    pub(crate) fn wait_for_drain(
-        &self,
-        lock: &mut Locked<'_>,
-        seq: i32,
-        timeout: isize,
-    ) -> Result<isize> {
-        self.poll_then_wait(lock, seq, timeout, &self.data().busy_poll_adverts)
-    }
-
-    fn poll_then_wait(
+    /// [`SdpSock::wait`] that polls first, for at most the time that `busy_poll` has learned.
+    pub(super) fn poll_then_wait(
         &self,
         lock: &mut Locked<'_>,
         seq: i32,
@@ -122,32 +112,8 @@ impl SdpSock {
         self.looking(lock, || self.sleep(seq, timeout))
     }
 
-    /// [`SdpSock::wait`] of one of several accept calls.
-    pub(crate) fn wait_in_turn(
-        &self,
-        lock: &mut Locked<'_>,
-        seq: i32,
-        timeout: isize,
-    ) -> Result<isize> {
-        lock.unlocked(|| self.sleep_in_turn(seq, timeout))
-    }
-
-    /// [`SdpSock::wait`] that only a fatal signal interrupts.
-    ///
-    /// # Errors
-    ///
-    /// `EINTR`: a fatal signal. `ETIMEDOUT`.
-    pub(crate) fn wait_killably(
-        &self,
-        lock: &mut Locked<'_>,
-        seq: i32,
-        timeout: Jiffies,
-    ) -> Result {
-        self.looking(lock, || self.sleep_killably(seq, timeout))
-    }
-
     /// Polls the completion queues, sleeps without the socket lock, and polls again.
-    fn looking<R>(&self, lock: &mut Locked<'_>, sleep: impl FnOnce() -> R) -> R {
+    pub(super) fn looking<R>(&self, lock: &mut Locked<'_>, sleep: impl FnOnce() -> R) -> R {
         let events = &self.data().events;
         events.enter();
         lock.unlocked(|| {

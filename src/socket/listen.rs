@@ -114,7 +114,7 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
         if timeout == 0 {
             return Err(EAGAIN.into());
         }
-        timeout = sk.wait_in_turn(&mut lock, seq, timeout)?;
+        timeout = lock.unlocked(|| sk.sleep_in_turn(seq, timeout))?;
     }
 }
 

@@ -323,7 +323,10 @@ impl Connection {
     /// Posts invalidations of memory that the peer is done with.
     pub(crate) fn end_access(&mut self) -> Result {
         self.end_source_access()?;
-        self.end_sink_access()
+        match (self.endpoint.as_mut(), &mut self.zcopy.sink) {
+            (Some(endpoint), Some(sink)) => posted::end_access(sink, endpoint),
+            _ => Ok(()),
+        }
     }
 
     /// Handles a completed invalidation.

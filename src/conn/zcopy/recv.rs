@@ -121,7 +121,10 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         // (the call checks for signals again)
         if turn != AfterSleep::Look {
             let mut c = sk.connection();
-            c.take_sink_back();
+            c.zcopy.cancel_sink();
+            if let Some(p) = &mut c.protocol {
+                p.cancel_sinks();
+            }
             c.progress();
         }
     }

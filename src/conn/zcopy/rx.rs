@@ -10,7 +10,7 @@
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
-use super::posted::{end_access, Posted};
+use super::posted::Posted;
 use super::{by_write, is_told, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
@@ -76,22 +76,6 @@ impl Connection {
         if let Some(sink) = self.zcopy.advertised_sink() {
             sink.finish();
             wakeups.add(Wakeup::Zcopy);
-        }
-    }
-
-    /// Takes the memory of a receive call back.
-    pub(super) fn take_sink_back(&mut self) {
-        self.zcopy.cancel_sink();
-        if let Some(p) = &mut self.protocol {
-            p.cancel_sinks();
-        }
-    }
-
-    /// Posts the invalidation of a finished sink, if there is space.
-    pub(crate) fn end_sink_access(&mut self) -> Result {
-        match (self.endpoint.as_mut(), &mut self.zcopy.sink) {
-            (Some(endpoint), Some(sink)) => end_access(sink, endpoint),
-            _ => Ok(()),
         }
     }
 }

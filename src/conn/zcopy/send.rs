@@ -147,7 +147,7 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
         }
         let over = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
         let turn = waiting.sleep(sk, lock, seq, over, timeout, |lock, limit| {
-            sk.wait_for_drain(lock, seq, limit)
+            sk.poll_then_wait(lock, seq, limit, &sk.data().busy_poll_adverts)
         });
         if turn == AfterSleep::Interrupted {
             result = Err(interrupted(*timeout));

@@ -79,11 +79,6 @@ impl<M> TxBlock<M> {
     fn is_sent(&self) -> bool {
         self.finished || self.advert.done == self.advert.segment.size
     }
-
-    /// Returns true if all of it is sent, and nothing accesses it any more.
-    fn has_gone(&self) -> bool {
-        self.advert.state == AdvertState::Invalid && self.is_sent()
-    }
 }
 
 /// A detached block that is sent.
@@ -349,7 +344,8 @@ impl<M> TxBlocks<M> {
     /// Takes out a detached block that is sent, the oldest first.
     pub(crate) fn retire(&mut self) -> Option<Retired<M>> {
         let at = self.iter().position(|b| b.detached)?;
-        let gone = self.iter().nth(at)?.has_gone();
+        let block = self.iter().nth(at)?;
+        let gone = block.advert.state == AdvertState::Invalid && block.is_sent();
         let block = gone.then(|| self.remove(at)).flatten()?;
         Some(Retired {
             memory: block.advert.memory,

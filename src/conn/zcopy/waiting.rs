@@ -43,7 +43,7 @@ impl FatalSignal {
         seq: i32,
         limit: Jiffies,
     ) -> bool {
-        match sk.wait_killably(lock, seq, limit) {
+        match sk.looking(lock, || sk.sleep_killably(seq, limit)) {
             Ok(()) => return true,
             Err(e) if e != EINTR => return self.may_look(),
             Err(_) => {}
