@@ -9,7 +9,7 @@ use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
-use crate::transport::{Endpoint, Transport, Unacknowledged};
+use crate::transport::{Endpoint, Unacknowledged};
 use core::num::Wrapping;
 use kernel::prelude::*;
 

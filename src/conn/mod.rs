@@ -69,7 +69,7 @@ use crate::protocol::{self, Stall};
 use crate::sys::net::params::Params;
 use crate::sys::net::sock::{Flag, Sock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{Endpoint, SendCompletion, Transport};
+use crate::transport::{Endpoint, SendCompletion};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};

@@ -6,7 +6,7 @@ use super::wakeups::Wakeups;
 use super::{Connection, SdpSock};
 use crate::protocol::Stall;
 use crate::sys::net::sock::State;
-use crate::transport::{Arming, NotifyOn, Transport};
+use crate::transport::{Arming, NotifyOn};
 
 /// Callers that poll a connection's queues, and notifications requested. The queues store whether
 /// they are armed ([`Arming`]).

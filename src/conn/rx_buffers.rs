@@ -14,7 +14,7 @@ use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Endpoint, Transport};
+use crate::transport::Endpoint;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::alloc::Flags;
 use kernel::page::PAGE_SIZE;

@@ -9,7 +9,7 @@ use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
-use crate::transport::{Config, Endpoint, Transport};
+use crate::transport::{Config, Endpoint};
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;

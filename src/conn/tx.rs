@@ -14,7 +14,7 @@ use crate::sys::errno::Errno;
 use crate::sys::net::sock::Ends;
 use crate::sys::net::trace;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{SendWr, Status, Transport};
+use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 

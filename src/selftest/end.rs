@@ -9,7 +9,7 @@ use crate::sys::errno::ENOBUFS;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
 use crate::transport::{
-    Access, BlockId, Completion, Endpoint, Key, Pinning, SendCompletion, Status, Transport,
+    Access, BlockId, Completion, Endpoint, Key, Pinning, SendCompletion, Status,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;

@@ -33,7 +33,7 @@ use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
-use crate::transport::{Access, BlockId, SendWr, Status, Transfer, Transport};
+use crate::transport::{Access, BlockId, SendWr, Status, Transfer};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;

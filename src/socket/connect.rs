@@ -23,7 +23,7 @@ use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Ends, State, SHUTDOWN_MASK};
 use crate::sys::net::trace;
-use crate::transport::{Config, LinkId, Resolver, ResolverId, Transport};
+use crate::transport::{Config, LinkId, Resolver, ResolverId};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 

@@ -7,7 +7,6 @@ use crate::protocol::Mid;
 use crate::sys::bindings as c;
 use crate::sys::net::options::Answer;
 use crate::sys::time::{jiffies, seconds, Jiffies};
-use crate::transport::Transport;
 
 const SECOND: Jiffies = seconds(1);
 

@@ -22,7 +22,7 @@ use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::net::unaccepted::Unaccepted;
 use crate::sys::random::hash;
-use crate::transport::{self, Acceptor, Request, Transport, Verdict};
+use crate::transport::{self, Acceptor, Request, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;

@@ -7,7 +7,6 @@ use crate::conn::{Connection, SdpSock};
 use crate::memory::pressure;
 use crate::sys::errno::EPIPE;
 use crate::sys::rdma::mapper::Mapper;
-use crate::transport::Transport;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

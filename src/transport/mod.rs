@@ -2,7 +2,7 @@
 
 //! Transports: the carriers of messages.
 //!
-//! A [`Transport`] is one end of a connection. It sends and receives messages in order and does
+//! An [`Endpoint`] is one end of a connection. It sends and receives messages in order and does
 //! not interpret them. [`rdma`] uses an RDMA device; [`local`] connects two sockets of one kernel;
 //! [`dispatch`] selects one of them for callers that need not know the difference.
 //!
@@ -12,21 +12,21 @@
 //! # Memory of programs
 //!
 //! Payload can also be moved directly between the memory of the two programs, by RDMA. One end
-//! advertises a block of memory ([`Transport::register`]), the other READs or WRITEs it
-//! ([`Transport::transfer`]) from or into a block of its own. The steps for each block:
+//! advertises a block of memory ([`Endpoint::register`]), the other READs or WRITEs it
+//! ([`Endpoint::transfer`]) from or into a block of its own. The steps for each block:
 //!
 //! | step | context | call |
 //! |---|---|---|
 //! | get a block | lock | [`Endpoint::spares`], else [`Endpoint::pinning`] |
 //! | ... or allocate it | sleeps | [`Pinning::make`] |
 //! | pin, map | sleeps | [`Pinned::pin_source`], [`Pinned::pin_destination`]; if refused, copy |
-//! | post the block | lock | [`Transport::post_block`]; keep a [`Pinned::watch`] |
-//! | grant access | lock | [`Transport::register`], send the [`Key`], [`Transport::flush`] |
-//! | ... or use the peer's | lock | [`Transport::transfer`], report a WRITE, [`Transport::flush`] |
-//! | ... or send messages | lock | [`Transport::post_block_span`], then [`Transport::flush`] |
+//! | post the block | lock | [`Endpoint::post_block`]; keep a [`Pinned::watch`] |
+//! | grant access | lock | [`Endpoint::register`], send the [`Key`], [`Endpoint::flush`] |
+//! | ... or use the peer's | lock | [`Endpoint::transfer`], report a WRITE, [`Endpoint::flush`] |
+//! | ... or send messages | lock | [`Endpoint::post_block_span`], then [`Endpoint::flush`] |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
-//! | end the access | lock | [`Transport::invalidate`], wait for [`SendCompletion::Ended`] |
-//! | take it back | lock | [`Transport::take_back`] |
+//! | end the access | lock | [`Endpoint::invalidate`], wait for [`SendCompletion::Ended`] |
+//! | take it back | lock | [`Endpoint::take_back`] |
 //! | unpin | sleeps | [`Pinned::release`]; advance the call's iterator by the bytes moved |
 //! | keep the block | lock | [`Endpoint::spares`] |
 //!
@@ -35,7 +35,7 @@
 //! bytes are queued.
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
-//! [`Transport::register`] grants is there before a message behind it arrives, and so are the
+//! [`Endpoint::register`] grants is there before a message behind it arrives, and so are the
 //! bytes of a WRITE. The bytes of a READ are there once it completes: the message that reports it
 //! must be posted after the completion.
 //!
@@ -47,14 +47,14 @@
 //! only the beginning of its range, and is repeated for the rest. Each part has its own
 //! completion.
 //!
-//! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::post_block`] and
-//! from [`Transport::take_back`] to the release; only the program accesses them then. In between
+//! **Owner of the pages.** The caller owns the pages from pinning to [`Endpoint::post_block`] and
+//! from [`Endpoint::take_back`] to the release; only the program accesses them then. In between
 //! the transport owns them. `take_back` returns them only when nothing can access them any more:
 //! all transfers are complete, with or without success, and the peer's access is invalidated.
 //! Neither a killed caller, a closed socket nor a dropped transport unpins a page that is still
 //! accessed.
 //!
-//! **End of the peer's access.** The owner calls [`Transport::invalidate`] once the peer has
+//! **End of the peer's access.** The owner calls [`Endpoint::invalidate`] once the peer has
 //! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
 //! requests in flight at the peer would break the connection, and rxe might even copy bytes
 //! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has
@@ -92,119 +92,10 @@ pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdi
 pub(crate) use crate::memory::notify::Watch;
 pub(crate) use crate::memory::pinned::{Pinned, Pinning};
 pub(crate) use crate::sys::netns::Net;
-use crate::sys::rdma::buffer::Buffer;
 pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
-use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
 pub(crate) use crate::sys::rdma::send::queue::Unacknowledged;
-use kernel::prelude::*;
-use kernel::sync::Arc;
-
-/// Carrier of the messages of one connection. Methods that only one kind has are in [`Endpoint`].
-pub(crate) trait Transport: Send {
-    fn limits(&self) -> Limits;
-
-    /// Returns the mapper for [`Buffer::map_receive`] and [`Buffer::map_send`], which a buffer
-    /// needs once, without the lock, before [`Transport::post_receive`] or
-    /// [`Transport::post_send`]. `None`: buffers need no mapping.
-    fn mapper(&self) -> Option<&Arc<Mapper>>;
-
-    /// Posts a buffer for a received message. Returns the buffer if there is no space, if it is
-    /// not mapped, or if the transport is broken.
-    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer>;
-
-    /// Queues a message.
-    ///
-    /// The buffers may be dropped at once, but must not be written to before the message completes.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: the queue is full. `EINVAL`: beyond the limits, or not mapped. `EIO`: the
-    /// transport is broken.
-    fn post_send(&mut self, s: &SendWr<'_>) -> Result;
-
-    /// Queues a message with payload from a block. [`SendCompletion::Moved`] follows, at the
-    /// latest with the completion of a later signaled message.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::block_payload`]. `EBUSY`:
-    /// the peer has access to the block. `ENOENT`: no such block.
-    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result;
-
-    /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
-    /// them.
-    fn block_payload(&mut self, payload: &BlockSpan) -> u32;
-
-    /// Posts the queued requests to the device.
-    ///
-    /// # Errors
-    ///
-    /// The transport is broken; the connection has to be aborted.
-    fn flush(&mut self) -> Result;
-
-    fn poll_receive(&mut self) -> Option<Completion>;
-
-    fn poll_send(&mut self) -> Option<SendCompletion>;
-
-    /// Arms the notification for the next completion of a receive. Cheap while an earlier request
-    /// is still armed.
-    fn arm_receive(&mut self, of: NotifyOn) -> Arming;
-
-    /// Arms the notification for the next completion of a send, like [`Transport::arm_receive`].
-    fn arm_send(&mut self) -> Arming;
-
-    fn posted_receives(&self) -> u16;
-
-    /// Returns the number of messages that can still be posted.
-    fn send_space(&self) -> u16;
-
-    /// Returns the number of messages posted and not known to be complete.
-    fn in_flight(&self) -> u16;
-
-    /// Takes over pinned memory as a block, for access by the device or the peer.
-    ///
-    /// # Errors
-    ///
-    /// The memory, if it was made for another transport, if nothing is pinned, or at the maximum
-    /// number of blocks.
-    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned>;
-
-    /// Returns the memory of a block.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY`: it may still be accessed. `ENOENT`: no such block.
-    fn take_back(&mut self, block: BlockId) -> Result<Pinned>;
-
-    /// Registers a block for access by the peer and returns its key. Key and address are new each
-    /// time.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for this
-    /// access, or registered before. `ENOENT`: no such block. `EIO`: the transport is broken.
-    fn register(&mut self, block: BlockId, access: Access) -> Result<Key>;
-
-    /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
-    /// `ENOENT`: no such block. `EIO`: the transport is broken.
-    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result;
-
-    /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
-    /// queued; [`SendCompletion::Moved`] follows.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside the
-    /// block, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
-    /// has access to the block. `ENOENT`: no such block. `ENOMEM`. `EIO`: the transport is broken.
-    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32>;
-}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Plain data types of a [`Transport`](super::Transport).
+//! Plain data types of a [`Endpoint`](super::Endpoint).
 
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
@@ -129,12 +129,12 @@ pub(crate) enum SendCompletion {
     Moved {
         /// Cookie of the request.
         cookie: u64,
-        /// Number of bytes, as [`Transport::transfer`](super::Transport::transfer) returned.
+        /// Number of bytes, as [`Endpoint::transfer`](super::Endpoint::transfer) returned.
         len: u32,
     },
     /// The peer's access has ended.
     Ended {
-        /// Cookie of [`Transport::invalidate`](super::Transport::invalidate).
+        /// Cookie of [`Endpoint::invalidate`](super::Endpoint::invalidate).
         cookie: u64,
     },
 }

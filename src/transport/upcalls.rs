@@ -60,7 +60,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// [`super::Acceptor`] of connection requests.
     type Acceptor: 'static;
 
-    /// [`super::Transport::poll_receive`] has something. Context: any, including hard interrupts,
+    /// [`super::Endpoint::poll_receive`] has something. Context: any, including hard interrupts,
     /// with locks of the transport held. Only wakes.
     fn receive_ready(&self);
 
@@ -83,7 +83,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// ([`super::Endpoint::copy_job`]). Wakes that task. Context: process.
     fn help(&self);
 
-    /// [`super::Transport::poll_send`] has something, or blocks were released. Context: as
+    /// [`super::Endpoint::poll_send`] has something, or blocks were released. Context: as
     /// [`Upcalls::receive_ready`].
     fn send_ready(&self);
 

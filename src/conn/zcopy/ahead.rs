@@ -9,7 +9,7 @@ use super::tx_blocks::Next;
 use super::{by_read, by_write};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::time::jiffies;
-use crate::transport::{Access, BlockSpan, SendWr, Transfer, Transport};
+use crate::transport::{Access, BlockSpan, SendWr, Transfer};
 use kernel::prelude::*;
 
 /// Next part of the stream, by its order.

@@ -21,7 +21,6 @@ use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
-use crate::transport::Transport;
 
 /// Least number of bytes of a block.
 pub(crate) const LEAST: usize = 16384;

@@ -12,7 +12,7 @@ use crate::memory::pinned::Refusal;
 use crate::protocol::Block;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Access, Endpoint, Pinned, Transport, Watch};
+use crate::transport::{Access, Endpoint, Pinned, Watch};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -67,7 +67,7 @@ use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
 use crate::sys::time::{milliseconds, nanoseconds, Jiffies};
-use crate::transport::{Endpoint, Pinned, Transport};
+use crate::transport::{Endpoint, Pinned};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

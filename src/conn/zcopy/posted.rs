@@ -3,7 +3,7 @@
 //! Blocks posted to the transport, for transfers of this end or for access by the peer.
 
 use super::advert::{Advert, AdvertState};
-use crate::transport::{BlockId, Endpoint, Transport, Watch};
+use crate::transport::{BlockId, Endpoint, Watch};
 use kernel::prelude::*;
 
 /// Block posted to the transport.

@@ -21,7 +21,6 @@ use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::Transport;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 

@@ -14,7 +14,7 @@ use super::posted::Posted;
 use super::{by_write, is_told, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
-use crate::transport::{Endpoint, SendWr, Transfer, Transport};
+use crate::transport::{Endpoint, SendWr, Transfer};
 use kernel::prelude::*;
 
 /// Sinks of this end.

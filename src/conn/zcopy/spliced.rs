@@ -26,7 +26,7 @@ use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::pin::PAGE;
 use crate::sys::time::jiffies;
-use crate::transport::{BlockId, Pinned, Transport};
+use crate::transport::{BlockId, Pinned};
 use core::mem::replace;
 
 /// Pages of a block being collected.

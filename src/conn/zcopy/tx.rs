@@ -10,7 +10,7 @@ use super::{by_read, by_write, is_told, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
-use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
+use crate::transport::{Endpoint, Pinned, SendWr, Watch};
 use kernel::prelude::*;
 
 impl Zcopy {

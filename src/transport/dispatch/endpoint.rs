@@ -4,7 +4,7 @@
 
 use super::super::{
     local, rdma, Access, Arming, BlockId, BlockSpan, Completion, CopyJob, Key, Limits, NotifyOn,
-    Pinned, Pinning, SendCompletion, SendWr, Transfer, Transport, Unacknowledged,
+    Pinned, Pinning, SendCompletion, SendWr, Transfer, Unacknowledged,
 };
 use crate::memory::spares::BlockPool;
 use crate::sys::rdma::buffer::{Buffer, Sge};
@@ -29,16 +29,18 @@ enum Carrier {
 
 /// Methods that call the one of the same name of the carrier.
 macro_rules! of_the_carrier {
-    (&self: $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($arg: $type),*) -> $result {
+    (&self: $($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $($(#[$doc])*
+        pub(crate) fn $name(&self, $($arg: $type),*) -> $result {
             match &self.carrier {
                 Carrier::Rdma(c) => c.$name($($arg),*),
                 Carrier::Local(c) => c.$name($($arg),*),
             }
         })*
     };
-    (&mut self: $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&mut self, $($arg: $type),*) -> $result {
+    (&mut self: $($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $($(#[$doc])*
+        pub(crate) fn $name(&mut self, $($arg: $type),*) -> $result {
             match &mut self.carrier {
                 Carrier::Rdma(c) => c.$name($($arg),*),
                 Carrier::Local(c) => c.$name($($arg),*),
@@ -47,29 +49,97 @@ macro_rules! of_the_carrier {
     };
 }
 
-impl Transport for Endpoint {
+/// Methods of both transports.
+impl Endpoint {
     of_the_carrier! { &self:
         limits() -> Limits;
+        /// Returns the mapper for [`Buffer::map_receive`] and [`Buffer::map_send`], which a buffer
+        /// needs once, without the lock, before [`Endpoint::post_receive`] or
+        /// [`Endpoint::post_send`]. `None`: buffers need no mapping.
         mapper() -> Option<&Arc<Mapper>>;
         posted_receives() -> u16;
+        /// Returns the number of messages that can still be posted.
         send_space() -> u16;
+        /// Returns the number of messages posted and not known to be complete.
         in_flight() -> u16;
     }
 
     of_the_carrier! { &mut self:
+        /// Posts a buffer for a received message. Returns the buffer if there is no space, if it is
+        /// not mapped, or if the transport is broken.
         post_receive(b: Buffer) -> Result<(), Buffer>;
+        /// Queues a message.
+        ///
+        /// The buffers may be dropped at once, but must not be written to before the message
+        /// completes.
+        ///
+        /// # Errors
+        ///
+        /// `ENOSPC`: the queue is full. `EINVAL`: beyond the limits, or not mapped. `EIO`: the
+        /// transport is broken.
         post_send(s: &SendWr<'_>) -> Result;
+        /// Queues a message with payload from a block. [`SendCompletion::Moved`] follows, at the
+        /// latest with the completion of a later signaled message.
+        ///
+        /// # Errors
+        ///
+        /// As [`Endpoint::post_send`], and `EINVAL`: more than [`Endpoint::block_payload`].
+        /// `EBUSY`: the peer has access to the block. `ENOENT`: no such block.
         post_block_span(s: &SendWr<'_>, payload: &BlockSpan) -> Result;
+        /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
+        /// them.
         block_payload(payload: &BlockSpan) -> u32;
+        /// Posts the queued requests to the device.
+        ///
+        /// # Errors
+        ///
+        /// The transport is broken; the connection has to be aborted.
         flush() -> Result;
         poll_receive() -> Option<Completion>;
         poll_send() -> Option<SendCompletion>;
+        /// Arms the notification for the next completion of a receive. Cheap while an earlier
+        /// request is still armed.
         arm_receive(of: NotifyOn) -> Arming;
+        /// Arms the notification for the next completion of a send, like [`Endpoint::arm_receive`].
         arm_send() -> Arming;
+        /// Takes over pinned memory as a block, for access by the device or the peer.
+        ///
+        /// # Errors
+        ///
+        /// The memory, if it was made for another transport, if nothing is pinned, or at the
+        /// maximum number of blocks.
         post_block(p: Pinned) -> Result<BlockId, Pinned>;
+        /// Returns the memory of a block.
+        ///
+        /// # Errors
+        ///
+        /// `EBUSY`: it may still be accessed. `ENOENT`: no such block.
         take_back(block: BlockId) -> Result<Pinned>;
+        /// Registers a block for access by the peer and returns its key. Key and address are new
+        /// each time.
+        ///
+        /// # Errors
+        ///
+        /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for
+        /// this access, or registered before. `ENOENT`: no such block. `EIO`: the transport is
+        /// broken.
         register(block: BlockId, access: Access) -> Result<Key>;
+        /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
+        ///
+        /// # Errors
+        ///
+        /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no
+        /// access. `ENOENT`: no such block. `EIO`: the transport is broken.
         invalidate(block: BlockId, cookie: u64) -> Result;
+        /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
+        /// queued; [`SendCompletion::Moved`] follows.
+        ///
+        /// # Errors
+        ///
+        /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside
+        /// the block, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the
+        /// peer has access to the block. `ENOENT`: no such block. `ENOMEM`. `EIO`: the transport is
+        /// broken.
         transfer(block: BlockId, t: &Transfer) -> Result<u32>;
     }
 }
@@ -167,7 +237,7 @@ impl Endpoint {
     }
 
     /// Returns the size of the peer's buffer if a queued message waits for its memory. Each
-    /// [`Transport::flush`] tries to allocate that. `None` for a device, whose buffers have memory.
+    /// [`Endpoint::flush`] tries to allocate that. `None` for a device, whose buffers have memory.
     pub(crate) fn lacks_memory(&self) -> Option<usize> {
         match &self.carrier {
             Carrier::Rdma(_) => None,
@@ -265,7 +335,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the number of probes in flight, as of the last [`Transport::poll_send`].
+    /// Returns the number of probes in flight, as of the last [`Endpoint::poll_send`].
     pub(crate) fn probes(&self) -> u16 {
         match &self.carrier {
             Carrier::Rdma(c) => c.probes(),
@@ -273,7 +343,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the allocator for [`Transport::post_block`]; `None` if the transport has none.
+    /// Returns the allocator for [`Endpoint::post_block`]; `None` if the transport has none.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
         let pinning = match &self.carrier {
             Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),

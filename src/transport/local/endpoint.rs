@@ -16,7 +16,7 @@ use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::transport::{
     Access, Arming, BlockId, BlockSpan, Completion, Key, Limits, NotifyOn, SendCompletion, SendWr,
-    Transfer, Transport, BSDH,
+    Transfer, BSDH,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -238,8 +238,9 @@ impl Drop for Endpoint {
     }
 }
 
-impl Transport for Endpoint {
-    fn limits(&self) -> Limits {
+/// See the methods of [`Endpoint`](crate::transport::Endpoint) with these names.
+impl Endpoint {
+    pub(crate) fn limits(&self) -> Limits {
         Limits {
             receive_slots: self.receive_slots,
             max_sge: SGES as u8,
@@ -248,30 +249,30 @@ impl Transport for Endpoint {
         }
     }
 
-    fn mapper(&self) -> Option<&Arc<Mapper>> {
+    pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
         None
     }
 
-    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
+    pub(crate) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         self.pair.post_receive(self.side, b)
     }
 
-    fn post_send(&mut self, s: &SendWr<'_>) -> Result {
+    pub(crate) fn post_send(&mut self, s: &SendWr<'_>) -> Result {
         let ended = self.post(|mine, other| mine.post_send(other, s))?;
         self.has_ended(ended, s.cookie);
         Ok(())
     }
 
-    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
+    pub(crate) fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
         self.post(|mine, other| mine.post_block_span(other, s, payload))
     }
 
-    fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
+    pub(crate) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         // pages are copied one by one, wherever they lie
         payload.len
     }
 
-    fn flush(&mut self) -> Result {
+    pub(crate) fn flush(&mut self) -> Result {
         let mut told = self.told.take();
         let left = match core::mem::take(&mut self.unflushed) {
             true => self.pair.carry_on(self.side).map(|left| {
@@ -286,7 +287,7 @@ impl Transport for Endpoint {
         left
     }
 
-    fn poll_receive(&mut self) -> Option<Completion> {
+    pub(crate) fn poll_receive(&mut self) -> Option<Completion> {
         if !self.tally().has_arrived() {
             return None;
         }
@@ -302,7 +303,7 @@ impl Transport for Endpoint {
         })
     }
 
-    fn poll_send(&mut self) -> Option<SendCompletion> {
+    pub(crate) fn poll_send(&mut self) -> Option<SendCompletion> {
         if let Some(cookie) = self.ended.take() {
             return Some(SendCompletion::Sent { cookie });
         }
@@ -312,7 +313,7 @@ impl Transport for Endpoint {
         }
     }
 
-    fn arm_receive(&mut self, of: NotifyOn) -> Arming {
+    pub(crate) fn arm_receive(&mut self, of: NotifyOn) -> Arming {
         let pending = self.end(|e| {
             e.receive_armed = Some(of);
             e.has_arrived()
@@ -320,7 +321,7 @@ impl Transport for Endpoint {
         Arming::pending_if(pending.unwrap_or(false))
     }
 
-    fn arm_send(&mut self) -> Arming {
+    pub(crate) fn arm_send(&mut self) -> Arming {
         let pending = self.end(|e| {
             e.send_armed = true;
             e.has_done()
@@ -328,36 +329,36 @@ impl Transport for Endpoint {
         Arming::pending_if(pending.unwrap_or(false) || self.ended.is_some())
     }
 
-    fn posted_receives(&self) -> u16 {
+    pub(crate) fn posted_receives(&self) -> u16 {
         self.tally().posted()
     }
 
-    fn send_space(&self) -> u16 {
+    pub(crate) fn send_space(&self) -> u16 {
         self.tally().room(self.send_slots)
     }
 
-    fn in_flight(&self) -> u16 {
+    pub(crate) fn in_flight(&self) -> u16 {
         self.end(|e| e.in_flight()).unwrap_or(0)
     }
 
-    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
+    pub(crate) fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         self.pair.post_block(self.side, p)
     }
 
-    fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
         self.end(|e| e.take_back(block)).ok_or(EIO)?
     }
 
-    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
+    pub(crate) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         self.end(|e| e.register(block, access)).ok_or(EIO)?
     }
 
-    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
+    pub(crate) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         self.unflushed = true;
         self.pair.invalidate(self.side, block, cookie)
     }
 
-    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
+    pub(crate) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         self.end(|e| e.transfer(block, t)).ok_or(EIO)?
     }
 }

@@ -3,7 +3,7 @@
 //! Counts of a local end, read by its owner without the lock of the pair.
 //!
 //! Written under that lock, at each release. A read may be out of date, as with a device. No event
-//! is lost: arming (`Transport::arm_receive`) checks under the lock. `tests/host/loom` compiles
+//! is lost: arming (`Endpoint::arm_receive`) checks under the lock. `tests/host/loom` compiles
 //! this file.
 
 use kernel::sync::atomic::{Atomic, Relaxed};

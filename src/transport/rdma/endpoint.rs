@@ -17,7 +17,7 @@ use crate::sys::rdma::send::queue::{Unacknowledged, WcKind};
 use crate::sys::work;
 use crate::transport::{
     Access, Arming, BlockId, BlockSpan, Completion, Key, Limits, NotifyOn, SendCompletion, SendWr,
-    Status, Transfer, Transport,
+    Status, Transfer,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -181,8 +181,9 @@ fn status(s: WcStatus) -> Status {
     }
 }
 
-impl Transport for Endpoint {
-    fn limits(&self) -> Limits {
+/// See the methods of [`Endpoint`](crate::transport::Endpoint) with these names.
+impl Endpoint {
+    pub(crate) fn limits(&self) -> Limits {
         self.endpoint().map_or_else(Limits::default, |e| Limits {
             receive_slots: e.receive_slots(),
             max_sge: e.max_sge(),
@@ -191,34 +192,34 @@ impl Transport for Endpoint {
         })
     }
 
-    fn mapper(&self) -> Option<&Arc<Mapper>> {
+    pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
         self.endpoint().map(verbs::Endpoint::mapper)
     }
 
-    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
+    pub(crate) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         match self.endpoint_mut() {
             Some(e) => e.post_receive(b),
             None => Err(b),
         }
     }
 
-    fn post_send(&mut self, s: &SendWr<'_>) -> Result {
+    pub(crate) fn post_send(&mut self, s: &SendWr<'_>) -> Result {
         self.endpoint_mut().ok_or(EIO)?.post_send(s)
     }
 
-    fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
+    pub(crate) fn post_block_span(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
         self.endpoint_mut().ok_or(EIO)?.post_block_span(s, payload)
     }
 
-    fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
+    pub(crate) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         self.endpoint_mut().map_or(0, |e| e.block_payload(payload))
     }
 
-    fn flush(&mut self) -> Result {
+    pub(crate) fn flush(&mut self) -> Result {
         self.endpoint_mut().ok_or(EIO)?.flush()
     }
 
-    fn poll_receive(&mut self) -> Option<Completion> {
+    pub(crate) fn poll_receive(&mut self) -> Option<Completion> {
         let r = self.endpoint_mut()?.poll_receive()?;
         Some(match r.buffer {
             Some(buffer) if r.status.is_success() => Completion::Received {
@@ -232,7 +233,7 @@ impl Transport for Endpoint {
         })
     }
 
-    fn poll_send(&mut self) -> Option<SendCompletion> {
+    pub(crate) fn poll_send(&mut self) -> Option<SendCompletion> {
         let s = self.endpoint_mut()?.poll_send()?;
         let cookie = s.cookie;
         Some(match s.kind {
@@ -246,48 +247,48 @@ impl Transport for Endpoint {
     }
 
     /// Notifies of all messages: senders of other systems mark urgent messages only, or none.
-    fn arm_receive(&mut self, _of: NotifyOn) -> Arming {
+    pub(crate) fn arm_receive(&mut self, _of: NotifyOn) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, verbs::Endpoint::arm_receive)
     }
 
-    fn arm_send(&mut self) -> Arming {
+    pub(crate) fn arm_send(&mut self) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, verbs::Endpoint::arm_send)
     }
 
-    fn posted_receives(&self) -> u16 {
+    pub(crate) fn posted_receives(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::posted_receives)
     }
 
-    fn send_space(&self) -> u16 {
+    pub(crate) fn send_space(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::send_space)
     }
 
-    fn in_flight(&self) -> u16 {
+    pub(crate) fn in_flight(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::in_flight)
     }
 
-    fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
+    pub(crate) fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         match self.endpoint_mut() {
             Some(e) => e.post_block(p),
             None => Err(p),
         }
     }
 
-    fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
+    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
         self.endpoint_mut().ok_or(EIO)?.take_back(block)
     }
 
-    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
+    pub(crate) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         self.endpoint_mut().ok_or(EIO)?.register(block, access)
     }
 
-    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
+    pub(crate) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         self.endpoint_mut().ok_or(EIO)?.invalidate(block, cookie)
     }
 
-    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
+    pub(crate) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         self.endpoint_mut().ok_or(EIO)?.transfer(block, t)
     }
 }
