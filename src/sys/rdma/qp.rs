@@ -95,7 +95,8 @@ impl OwnedQp {
     /// process.
     pub(super) fn close(&mut self) -> bool {
         let qp = &self.qp;
-        if !self.exists || !qp.device.is_virtual() || self.grace.is_some() {
+        let software = qp.device.is_virtual() || qp.device.is_rxe();
+        if !self.exists || !software || self.grace.is_some() {
             return false;
         }
         // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
