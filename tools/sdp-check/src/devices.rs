@@ -18,6 +18,8 @@ pub struct Found {
     pub checks: Vec<Check>,
     /// The one of an active port that is made of the address.
     pub gid: Option<Gid>,
+    /// Addresses of which GIDs of active ports are made, and the GIDs, those of RoCE v2 first.
+    gids: Vec<(IpAddr, String)>,
 }
 
 /// Reads a file of one line, without the newline.
@@ -126,6 +128,24 @@ impl Found {
         });
     }
 
+    /// Describes the RDMA device that carries connections of a local address.
+    pub fn way(&self, link: &str, address: IpAddr, names: bool) -> String {
+        let gid = self.gids.iter().find(|g| g.0 == address.to_canonical());
+        let kind = line(format!("/sys/class/net/{link}/type"));
+        let way = match (gid, kind.as_deref()) {
+            (Some((_, gid)), _) => gid,
+            // its GIDs are made of hardware addresses
+            (None, Some("32")) => "the adapter of this interface (IPoIB)",
+            _ => "no RDMA device, so TCP to other hosts",
+        };
+        let address = match (names, address.is_ipv4()) {
+            (true, _) => address.to_string(),
+            (false, true) => "an IPv4 address".into(),
+            (false, false) => "an IPv6 address".into(),
+        };
+        format!("{address} on {link}: {way}")
+    }
+
     /// Describes the number and kinds of a port's GIDs, and whether one of them belongs to the
     /// address.
     fn gids(
@@ -147,8 +167,18 @@ impl Found {
             }
             count += 1;
             let kind = line(port.join("gid_attrs/types").join(&n)).unwrap_or("InfiniBand".into());
-            let is = active
-                && address.is_some_and(|a| a.to_canonical() == IpAddr::from(gid).to_canonical());
+            let made_of = IpAddr::from(gid).to_canonical();
+            if active {
+                let port = port.file_name().unwrap_or_default().to_string_lossy();
+                let text = format!("GID index {n} of {device} port {port}, {kind}");
+                let at = if kind.contains("v2") {
+                    0
+                } else {
+                    self.gids.len()
+                };
+                self.gids.insert(at, (made_of, text));
+            }
+            let is = active && address.is_some_and(|a| a.to_canonical() == made_of);
             // RoCE v2, the version that all devices support
             if is && (self.gid.is_none() || kind.contains("v2")) {
                 self.gid = Some(Gid {
@@ -351,10 +381,20 @@ mod tests {
     #[test]
     fn a_device() {
         let f = found("good", "4: ACTIVE", GID, false);
-        let gid = f.gid.unwrap();
+        let gid = f.gid.as_ref().unwrap();
         assert_eq!(
             (gid.device.as_str(), gid.port.as_str(), gid.index.as_str()),
             ("mlx5_0", "1", "0")
+        );
+        let way = f.way("eth0", "10.0.0.1".parse().unwrap(), true);
+        assert_eq!(
+            way,
+            "10.0.0.1 on eth0: GID index 0 of mlx5_0 port 1, RoCE v2"
+        );
+        let way = f.way("eth0", "10.0.0.2".parse().unwrap(), false);
+        assert_eq!(
+            way,
+            "an IPv4 address on eth0: no RDMA device, so TCP to other hosts"
         );
         assert_eq!(f.checks[0].verdict, Verdict::Pass);
         assert_eq!(

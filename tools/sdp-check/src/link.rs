@@ -19,24 +19,7 @@ pub struct Link {
 impl Link {
     /// None if no device has it.
     pub fn of(address: IpAddr) -> Option<Self> {
-        let mut list = ptr::null_mut();
-        // SAFETY: the call fills the pointer.
-        if unsafe { libc::getifaddrs(&mut list) } != 0 {
-            return None;
-        }
-        let (mut found, mut at) = (None, list);
-        // SAFETY: a list as getifaddrs has made it, which is read until it is freed below.
-        while let Some(one) = unsafe { at.as_ref() } {
-            if found.is_none() && ip(one.ifa_addr) == Some(address) {
-                // SAFETY: a name that ends with 0.
-                let name = unsafe { CStr::from_ptr(one.ifa_name) };
-                found = Some((name.to_string_lossy().into_owned(), one.ifa_flags));
-            }
-            at = one.ifa_next;
-        }
-        // SAFETY: the list is not used any more.
-        unsafe { libc::freeifaddrs(list) };
-        let (name, flags) = found?;
+        let (name, flags, _) = addresses().into_iter().find(|a| a.2 == address)?;
         let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
         Some(Link {
             running: flags & up == up,
@@ -44,6 +27,28 @@ impl Link {
             name,
         })
     }
+}
+
+/// Returns the device, its flags (IFF_UP) and the address, for each address of the namespace.
+pub fn addresses() -> Vec<(String, u32, IpAddr)> {
+    let mut list = ptr::null_mut();
+    // SAFETY: the call fills the pointer.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return vec![];
+    }
+    let (mut found, mut at) = (vec![], list);
+    // SAFETY: a list as getifaddrs has made it, which is read until it is freed below.
+    while let Some(one) = unsafe { at.as_ref() } {
+        if let Some(address) = ip(one.ifa_addr) {
+            // SAFETY: a name that ends with 0.
+            let name = unsafe { CStr::from_ptr(one.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), one.ifa_flags, address));
+        }
+        at = one.ifa_next;
+    }
+    // SAFETY: the list is not used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
 }
 
 fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {

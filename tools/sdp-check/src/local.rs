@@ -4,7 +4,7 @@
 
 use crate::devices::{self, line};
 use crate::facts::Facts;
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::perftest;
 use crate::sock::{self, Kind};
 use crate::verdict::Check;
@@ -59,6 +59,9 @@ impl Facts {
         let mut found = devices::find(devices::CLASS.as_ref(), address, names);
         facts.text.append(&mut found.text);
         facts.checks.append(&mut found.checks);
+        let others = link::addresses().into_iter().filter(|a| !a.2.is_loopback());
+        let ways = others.map(|(link, _, address)| found.way(&link, address, names));
+        facts.text.extend(ways);
         facts.checks.append(&mut devices::general_services());
         if let Some(address) = address {
             facts.link(address, found.gid.is_some());
