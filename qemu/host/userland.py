@@ -36,7 +36,7 @@ def packages(lists):
 
 
 @contextlib.contextmanager
-def root(architecture, programs=False):
+def root(programs=False, architecture="amd64"):
     """The path of the user land, made if missing, and kept from being removed while in use."""
     kind, megabytes, lists = (architecture, *FOREIGN) if architecture != "amd64" else PROGRAMS if programs else BASE
     names = packages(lists)

@@ -16,7 +16,7 @@
 //! * [`ready`]: notification of the owners;
 //! * [`tally`]: counts of an end, read without the lock;
 //! * [`copy_job`]: execution of READs and WRITEs;
-//! * [`blocks`] and [`entry`]: blocks of program memory;
+//! * [`blocks`] and [`block_span`]: blocks of program memory;
 //! * [`waiting`]: messages that wait for the peer's buffers.
 //!
 //! **Locks.** The pair's spinlock is taken under that of either connection. No upcall is made

@@ -139,8 +139,10 @@ static int at_send_req(struct kprobe *probe, struct pt_regs *regs)
 	return 1;
 }
 
-/* Without a post handler, kprobes optimizes the probe to a jump, which cannot change the
- * instruction pointer. */
+/*
+ * Without a post handler, kprobes optimizes the probe to a jump, which cannot change the
+ * instruction pointer.
+ */
 static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
 {
 }

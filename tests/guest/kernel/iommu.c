@@ -70,8 +70,10 @@ struct window {
 	dma_addr_t at;
 	size_t len;
 	enum dma_data_direction dir;
-	/* Pages of the bounce buffer. The data has the same offset in the first page as the memory
-	 * has in its page. */
+	/*
+	 * Pages of the bounce buffer. The data has the same offset in the first page as the memory
+	 * has in its page.
+	 */
 	void *pages;
 	size_t room;
 	unsigned int count;
@@ -189,8 +191,10 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	unsigned int k;
 
 	mapped++;
-	/* An IOMMU may take long, or sleep. The kernel's own MADs are mapped under a lock, and are
-	 * exempt. */
+	/*
+	 * An IOMMU may take long, or sleep. The kernel's own MADs are mapped under a lock, and are
+	 * exempt.
+	 */
 	WARN(!may_sleep && is_of_ib_sdp(), "mapped where nobody may sleep");
 	if (adverse_happens(fail_dma))
 		return NULL;
@@ -213,8 +217,10 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	w->at = (next_page << PAGE_SHIFT) + offset_in_page(pieces->memory);
 	/* and an unused page */
 	next_page += (w->room >> PAGE_SHIFT) + 1;
-	/* Also for memory that the device writes to: bytes that it does not write have to keep
-	 * their value, as with the kernel's bounce buffers. */
+	/*
+	 * Also for memory that the device writes to: bytes that it does not write have to keep
+	 * their value, as with the kernel's bounce buffers.
+	 */
 	bounce(w, 0, w->len, true);
 	insert(w);
 	windows++;
@@ -259,8 +265,10 @@ out:
 	return len;
 }
 
-/* Syncs a window. A `single` mapping consists of adjacent pages, as the kernel's IOMMU drivers
- * require. */
+/*
+ * Syncs a window. A `single` mapping consists of adjacent pages, as the kernel's IOMMU drivers
+ * require.
+ */
 static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to_device, bool single)
 {
 	struct window *w;
@@ -308,8 +316,10 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 	}
 }
 
-/* Returns the number of entries from this one on that are adjacent for a device: whole pages
- * between them. */
+/*
+ * Returns the number of entries from this one on that are adjacent for a device: whole pages
+ * between them.
+ */
 static unsigned int neighbours(struct scatterlist *sg, unsigned int most)
 {
 	size_t len = sg->length;
