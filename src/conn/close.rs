@@ -73,7 +73,7 @@ impl Connection {
             }
             CloseAction::Limit => {}
             CloseAction::Prolong => {
-                let due = self.heard.last_progress().wrapping_add(FIN_TIME);
+                let due = self.alive.last_progress().wrapping_add(FIN_TIME);
                 self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
             }
             CloseAction::Cut => self.cut(sk),

@@ -69,7 +69,7 @@ pub(crate) struct Fallback {
     /// Destination of connect(2), as parsed.
     pub(crate) to: Option<Address>,
     /// True once the connection request is sent.
-    pub(crate) asked: bool,
+    pub(crate) requested: bool,
     /// Reason that SDP failed, or that the socket is TCP's.
     pub(crate) why: FallbackReason,
     /// Socket whose turn is next in accept(2).
@@ -84,7 +84,7 @@ impl Fallback {
             only_tcp: None,
             name: Name::EMPTY,
             to: None,
-            asked: false,
+            requested: false,
             why: FallbackReason::Failed,
             tcp_next: false,
         }
@@ -175,9 +175,9 @@ impl Connection {
     }
 
     /// Starts the time for an SDP reply: the request is sent.
-    pub(crate) fn asked(&mut self, sk: &SdpSock, patience: Jiffies) {
+    pub(crate) fn request_sent(&mut self, sk: &SdpSock, patience: Jiffies) {
         if self.fallback.phase == Phase::Trying {
-            self.fallback.asked = true;
+            self.fallback.requested = true;
             self.set_timer(sk, Timer::Close, patience);
         }
     }

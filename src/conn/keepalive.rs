@@ -14,7 +14,7 @@ use core::num::Wrapping;
 use kernel::prelude::*;
 
 /// Last signs of life of the peer.
-pub(crate) struct Heard {
+pub(crate) struct Liveness {
     /// Time of the last message from the peer.
     last: Jiffies,
     /// Time at which bytes last were known to have arrived, or began to wait.
@@ -29,9 +29,9 @@ pub(crate) struct Heard {
 
 const ACK_LOOKS: u32 = 3;
 
-impl Heard {
+impl Liveness {
     pub(super) const fn new() -> Self {
-        Heard {
+        Liveness {
             last: 0,
             last_progress: 0,
             probes: 0,
@@ -41,12 +41,12 @@ impl Heard {
     }
 
     pub(super) fn begin(&mut self, now: Jiffies) {
-        self.hear(now);
+        self.received(now);
         self.progress(now);
     }
 
     /// Records a message from the peer.
-    pub(super) fn hear(&mut self, now: Jiffies) {
+    pub(super) fn received(&mut self, now: Jiffies) {
         (self.last, self.probes) = (now, 0);
     }
 
@@ -103,9 +103,9 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
         return None;
     }
     let t = c.options.timers(sk);
-    let between = seconds(t.keep_interval).wrapping_mul(c.heard.probes as Jiffies);
+    let between = seconds(t.keep_interval).wrapping_mul(c.alive.probes as Jiffies);
     let wait = seconds(t.keep_idle).wrapping_add(between);
-    Some(c.heard.last.wrapping_add(wait))
+    Some(c.alive.last.wrapping_add(wait))
 }
 
 /// Returns the time at which bytes have waited too long to arrive.
@@ -116,7 +116,7 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
         return None;
     }
     Some(
-        c.heard
+        c.alive
             .last_progress
             .wrapping_add(milliseconds(c.options.user_timeout)),
     )
@@ -128,25 +128,25 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
     };
-    let (new, mut sent) = (c.stats.send_completions != c.heard.completions, Ok(()));
-    c.heard.completions = c.stats.send_completions;
+    let (new, mut sent) = (c.stats.send_completions != c.alive.completions, Ok(()));
+    c.alive.completions = c.stats.send_completions;
     match endpoint.unacknowledged() {
         Unacknowledged::Nothing => {
-            c.heard.silent = 0;
+            c.alive.silent = 0;
             return;
         }
-        Unacknowledged::Signaled if !new => c.heard.silent = c.heard.silent.saturating_add(1),
-        Unacknowledged::Signaled => c.heard.silent = 0,
+        Unacknowledged::Signaled if !new => c.alive.silent = c.alive.silent.saturating_add(1),
+        Unacknowledged::Signaled => c.alive.silent = 0,
         Unacknowledged::Unsignaled => {
-            c.heard.silent = 0;
+            c.alive.silent = 0;
             sent = endpoint.probe().and_then(|()| endpoint.flush());
         }
     }
     match sent {
         Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
         // only the DisConn: the peer may have disconnected before its acknowledgement
-        _ if c.heard.silent >= ACK_LOOKS && c.both_ended() => c.fin_acked(sk, wakeups),
-        _ if c.heard.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
+        _ if c.alive.silent >= ACK_LOOKS && c.both_ended() => c.fin_acked(sk, wakeups),
+        _ if c.alive.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
         _ => c.watch_acks(sk),
     }
 }
@@ -181,17 +181,17 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         return;
     };
     let unanswered = endpoint.probes() > 0;
-    if c.heard.probes > 0 && !unanswered {
+    if c.alive.probes > 0 && !unanswered {
         // the last one had a reply
-        c.heard.hear(jiffies());
-    } else if unanswered && c.heard.probes >= c.options.timers(sk).keep_count {
+        c.alive.received(jiffies());
+    } else if unanswered && c.alive.probes >= c.options.timers(sk).keep_count {
         c.is_unanswered(sk, wakeups);
     } else {
         let sent = match unanswered {
             true => Ok(()),
             false => endpoint.probe().and_then(|()| endpoint.flush()),
         };
-        c.heard.probes = c.heard.probes.saturating_add(1);
+        c.alive.probes = c.alive.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
             // with that much in flight the transport itself probes

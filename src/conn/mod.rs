@@ -53,7 +53,7 @@ use self::cm::Cm;
 use self::cork::Cork;
 use self::events::{Events, Notify, Queue};
 use self::fallback::Fallback;
-use self::keepalive::Heard;
+use self::keepalive::Liveness;
 use self::polling::Polling;
 use self::receive_queue::ReceiveQueue;
 use self::rx_buffers::RxBuffers;
@@ -240,7 +240,7 @@ pub(crate) struct Connection {
     /// Reason for which the last message was held back.
     pub(crate) held: Option<Stall>,
     pub(crate) timers: Timers,
-    pub(crate) heard: Heard,
+    pub(crate) alive: Liveness,
 }
 
 impl Connection {
@@ -265,7 +265,7 @@ impl Connection {
             unsignaled: 0,
             held: None,
             timers: Timers::new(),
-            heard: Heard::new(),
+            alive: Liveness::new(),
         }
     }
 
@@ -290,13 +290,13 @@ impl Connection {
         self.cork = Cork::new();
         self.polling.reset();
         (self.unsignaled, self.held) = (0, None);
-        self.heard = Heard::new();
+        self.alive = Liveness::new();
     }
 
     /// Starts with a new endpoint that has the first receive buffers.
     pub(crate) fn attach(&mut self, endpoint: Endpoint) {
         self.endpoint = Some(endpoint);
-        self.heard.begin(jiffies());
+        self.alive.begin(jiffies());
     }
 
     /// Returns the longest message that fits a receive buffer of `size` bytes.
@@ -407,7 +407,7 @@ impl Connection {
                 if cookie & FIN != 0 {
                     self.fin_acked(sk, wakeups);
                 }
-                self.heard.progress(jiffies());
+                self.alive.progress(jiffies());
                 self.has_space_again(sk, wakeups);
             }
             SendCompletion::Failed { status } => self.failed(sk, status, wakeups),

@@ -34,7 +34,7 @@ impl Polling {
     }
 
     /// Records a notification of the receive queue.
-    pub(super) fn told(&mut self) {
+    pub(super) fn notified(&mut self) {
         self.notify_each |= self.armed == Some(NotifyOn::Solicited);
         self.armed = None;
     }
@@ -126,13 +126,13 @@ impl Connection {
 
     /// Consumes the pending completion events. The caller polls and arms the queues afterwards.
     pub(super) fn take_events(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        let Some(told) = sk.data().events.take() else {
+        let Some(events) = sk.data().events.take() else {
             return;
         };
         wakeups.events = wakeups.events.saturating_add(1);
-        wakeups.to_pollers = wakeups.to_pollers.saturating_add(told.to_pollers.into());
-        if told.receive {
-            self.polling.told();
+        wakeups.to_pollers = wakeups.to_pollers.saturating_add(events.to_pollers.into());
+        if events.receive {
+            self.polling.notified();
         }
     }
 

@@ -4,16 +4,16 @@
 //! kernel; `tests/host/loom` compiles this file and frees space at every step.
 
 /// Returns the result of the `first` check if it has found space. Otherwise registers a waiter
-/// (`ask`) and then checks again (`look`): space that appears after the second check is notified.
+/// (`register`) and checks again (`check`): space that appears after the second check is notified.
 pub(crate) fn last_check<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,
-    ask: impl FnOnce(),
-    look: impl FnOnce() -> T,
+    register: impl FnOnce(),
+    check: impl FnOnce() -> T,
 ) -> T {
     if !is_full(&first) {
         return first;
     }
-    ask();
-    look()
+    register();
+    check()
 }

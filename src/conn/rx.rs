@@ -26,10 +26,10 @@ impl Connection {
         };
         if sk.state() == State::SynRecv {
             if let Some(link) = self.cm.link() {
-                link.heard();
+                link.message_arrived();
             }
         }
-        self.heard.hear(jiffies());
+        self.alive.received(jiffies());
         // bytes of the message that are not in the buffer
         let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {

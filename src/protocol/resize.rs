@@ -65,7 +65,7 @@ impl LocalBuffers {
 
     /// Handles a ChRcvBuf. Returns true if the owner must decide: not while an earlier decision is
     /// pending, which then serves both.
-    pub(super) fn asked(&mut self) -> bool {
+    pub(super) fn size_requested(&mut self) -> bool {
         let new = self.state == LocalState::Idle;
         if new {
             self.state = LocalState::Asked;
@@ -223,8 +223,8 @@ mod tests {
         let mut local = LocalBuffers::new(2064);
         local.decide(8208, 2); // without a request
         assert!(!local.answer_due());
-        assert!(local.asked());
-        assert!(!local.asked());
+        assert!(local.size_requested());
+        assert!(!local.size_requested());
         local.decide(8208, 2);
         assert!(!local.answer_due());
         local.consumed();
@@ -241,7 +241,7 @@ mod tests {
     fn a_refusal_goes_at_once_and_names_the_present_size() {
         for size in [0, 16, 2064] {
             let mut local = LocalBuffers::new(2064);
-            local.asked();
+            local.size_requested();
             local.decide(size, 40);
             assert!(local.answer_due());
             assert_eq!(local.answered(), 2048);

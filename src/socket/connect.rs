@@ -279,7 +279,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         // The reply may have arrived and another attempt have started meanwhile.
         let ours = c.cm.is_by(resolver.id());
         if ours {
-            c.asked(sk, patience);
+            c.request_sent(sk, patience);
         }
         ours.then(|| c.cm.end_search())
     };
@@ -303,7 +303,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     sk.netns()
         .fixed_buffer_peers
         .lock()
-        .heard(&service, ack.max_adverts);
+        .record(&service, ack.max_adverts);
     let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.rx_buffers.size()),
@@ -380,7 +380,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
 /// Once its state says so, the caller of connect(2) may begin another, so all of this attempt is
 /// taken from the socket before.
 fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
-    let (slot, below, told) = {
+    let (slot, below, wakeups) = {
         let mut c = sk.connection();
         if !current(&c) {
             return;
@@ -399,10 +399,10 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     below.destroy();
     match slot {
         Some(slot) => {
-            told.forget();
+            wakeups.forget();
             abandoned(&slot, sk);
         }
-        None => drop(told),
+        None => drop(wakeups),
     }
     finish(sk);
 }

@@ -17,7 +17,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
     if c.connected() {
-        let idle = jiffies().wrapping_sub(c.heard.last()) / SECOND;
+        let idle = jiffies().wrapping_sub(c.alive.last()) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = c
             .rx_buffers
@@ -31,7 +31,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
     }
-    i.tcpi_probes = c.heard.probes().min(255) as u8;
+    i.tcpi_probes = c.alive.probes().min(255) as u8;
     i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
     let in_flight = c.tx.queued().saturating_sub(c.tx.unsent());
     i.tcpi_bytes_received = c.stats.bytes_received.0;

@@ -106,7 +106,7 @@ enum Found {
     /// The next bytes are in an advert of the peer.
     Advert,
     /// Bytes have arrived that were not polled.
-    Untold,
+    Unpolled,
     /// No bytes.
     Nothing,
 }
@@ -134,7 +134,7 @@ impl Call<'_> {
                 match self.step(to)? {
                     Found::Copied => {}
                     Found::Mark => return Ok(()),
-                    Found::Untold => sk.progress(),
+                    Found::Unpolled => sk.progress(),
                     Found::Advert => {
                         advert = true;
                         break;
@@ -280,7 +280,7 @@ impl Call<'_> {
                 return Ok(if c.holds_advert() {
                     Found::Advert
                 } else if c.is_pending() {
-                    Found::Untold
+                    Found::Unpolled
                 } else {
                     Found::Nothing
                 });

@@ -39,7 +39,7 @@ pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
 
 /// Ends the connection, if it is still the one that is meant.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
-    let (slot, below, told) = {
+    let (slot, below, wakeups) = {
         let mut c = sk.connection();
         if !current(&c) {
             return;
@@ -54,7 +54,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
         (c.slot.take(), c.detach(), c.unlock())
     };
     below.destroy();
-    drop(told);
+    drop(wakeups);
     match slot {
         Some(slot) => abandoned(&slot, sk),
         None => finish(sk),

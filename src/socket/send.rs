@@ -275,7 +275,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
             c.expedite_blocks();
         }
         if idle {
-            c.heard.progress(jiffies());
+            c.alive.progress(jiffies());
         }
         if !idle && !urgent && c.is_stalled(sk) {
             sk.set_memory(c.rx.memory(), c.tx.queued());

@@ -70,7 +70,7 @@ pub(super) fn expired(sk: &SdpSock) {
 
 /// Handles the end of the time for closing, or for a peer's reaction to the reply.
 fn overdue(sk: &SdpSock) {
-    let (below, told) = {
+    let (below, wakeups) = {
         let mut c = sk.connection();
         // it may just have happened
         if !c.timers.take_due(Timer::Close, jiffies()) {
@@ -81,7 +81,7 @@ fn overdue(sk: &SdpSock) {
             drop(c);
             return lost(sk, |c| c.slot.is_some());
         }
-        let moving = !is_past(c.heard.last_progress().wrapping_add(FIN_TIME));
+        let moving = !is_past(c.alive.last_progress().wrapping_add(FIN_TIME));
         let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
         c.stats.timeouts += u64::from(act == CloseAction::Fail);
         let below = (act == CloseAction::Detach).then(|| c.detach());
@@ -92,5 +92,5 @@ fn overdue(sk: &SdpSock) {
         sk.schedule(JOB_FINISH);
         below.destroy();
     }
-    drop(told);
+    drop(wakeups);
 }

@@ -77,8 +77,8 @@ impl Upcalls for SdpSock {
 
 /// Establishes the connection: the peer has the reply, or this end has sent the last message.
 fn established(sk: &SdpSock, link: LinkId) {
-    let asked = sk.state() == State::SynSent;
-    let (slot, told) = {
+    let connecting = sk.state() == State::SynSent;
+    let (slot, wakeups) = {
         let mut c = sk.connection();
         if !c.cm.is_of(link) {
             return;
@@ -108,10 +108,10 @@ fn established(sk: &SdpSock, link: LinkId) {
             (c.slot.take(), c.unlock())
         }
     };
-    if asked {
+    if connecting {
         ipproto::answered(sk);
     }
-    drop(told);
+    drop(wakeups);
     if let Some(slot) = slot {
         hand_over(&slot, sk);
     }
@@ -142,7 +142,7 @@ fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
 fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
     // Bytes that arrived before count.
     sk.progress();
-    let (slot, below, told) = {
+    let (slot, below, wakeups) = {
         let mut c = sk.connection();
         if !c.cm.is_of(link) {
             return;
@@ -172,9 +172,9 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
     below.destroy();
     if let Some(slot) = slot {
         // accept(2) had to wait for its first bytes
-        told.forget();
+        wakeups.forget();
         return abandoned(&slot, sk);
     }
-    drop(told);
+    drop(wakeups);
     finish(sk);
 }

@@ -58,7 +58,7 @@ impl Refusal {
 }
 
 /// An event: `len` bytes have moved, or, unless `moved`, a write fault at the page `from`.
-pub(crate) type Heard = c::sdp_h_protect_event;
+pub(crate) type UffdEvent = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
@@ -205,8 +205,8 @@ pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'
 
 impl Worker<'_> {
     /// Reads as many events as fit. Returns their number.
-    pub(crate) fn hear(&mut self, heard: &mut [Heard]) -> usize {
-        let (events, capacity) = (heard.as_mut_ptr(), heard.len() as u32);
+    pub(crate) fn read_events(&mut self, events: &mut [UffdEvent]) -> usize {
+        let (events, capacity) = (events.as_mut_ptr(), events.len() as u32);
         // SAFETY: The worker has the userfaultfd and the memory; there is space for as many events.
         let n = unsafe { c::sdp_h_protect_read(self.0, events, capacity) };
         usize::try_from(n).unwrap_or(0)

@@ -57,7 +57,7 @@ static void *slot_address(struct sdp_h_protect *p, unsigned int slot)
 }
 
 /* Runs when events can be read, with the lock of the queue held. */
-static int told(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
+static int events_pending(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
 {
 	sdp_h_protect_kick(container_of(wait, struct sdp_h_protect, wait));
 	return 0;
@@ -159,7 +159,7 @@ static int begin_events(struct sdp_h_protect *p)
 		return ret;
 	if (!is_as_asked(p))
 		return -EPERM;
-	init_waitqueue_func_entry(&p->wait, told);
+	init_waitqueue_func_entry(&p->wait, events_pending);
 	init_poll_funcptr(&p->table, queue_found);
 	vfs_poll(p->file, &p->table);
 	return p->head ? 0 : -EIO;

@@ -46,7 +46,7 @@ struct sdp_h_protect_event {
 /* Reasons against protection. */
 enum sdp_h_protectable {
 	SDP_H_PROTECTABLE,
-	SDP_H_PROTECTABLE_FIRST,		/* once it is registered; nobody is told this */
+	SDP_H_PROTECTABLE_FIRST,		/* once it is registered; not reported */
 	SDP_H_PROTECT_SHARED,
 	SDP_H_PROTECT_FILE,
 	SDP_H_PROTECT_HUGE,

@@ -265,7 +265,7 @@ bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_sto
 
 void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number)
 {
-	ibdev_warn(dev, KBUILD_MODNAME ": the driver does not destroy QP %u. It is asked again; the device cannot be removed before\n", number);
+	ibdev_warn(dev, KBUILD_MODNAME ": cannot destroy QP %u, retrying; the device cannot be removed before that\n", number);
 }
 
 void sdp_h_ib_warn_removal(const struct ib_device *dev, unsigned int seconds)

@@ -252,7 +252,7 @@ impl Connection {
     /// Records sent bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.zcopy.blocks.rest_gone(cookie, bytes);
-        self.heard.progress(jiffies());
+        self.alive.progress(jiffies());
         wakeups.add(Wakeup::Zcopy);
     }
 }

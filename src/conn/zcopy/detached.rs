@@ -121,7 +121,7 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protecte
     // corked bytes go before it
     c.set_more(false);
     if idle {
-        c.heard.progress(jiffies());
+        c.alive.progress(jiffies());
     }
     c.progress();
     let timed = idle && c.options.user_timeout != 0;

@@ -263,7 +263,7 @@ impl Zcopy {
 
 /// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
 /// the call that can use the advert polls, and a worker would only take the processor from it.
-fn is_told(endpoint: &Endpoint, message: &Outgoing) -> bool {
+fn is_solicited(endpoint: &Endpoint, message: &Outgoing) -> bool {
     message.solicited && !(message.just_advert && endpoint.has_solicited_events())
 }
 
@@ -348,7 +348,7 @@ impl Connection {
 impl SdpSock {
     /// Aborts the connection, for a call that must not wait for its memory any longer.
     fn give_up(&self) {
-        let (below, told) = {
+        let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(Event::Failed, ECONNABORTED);
             // also if both streams had ended and the endpoint was still there
@@ -356,6 +356,6 @@ impl SdpSock {
             (c.endpoint.take(), c.unlock())
         };
         drop(below);
-        drop(told);
+        drop(wakeups);
     }
 }

@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::posted::Posted;
-use super::{by_write, is_told, Zcopy, LEAST_TRANSFER};
+use super::{by_write, is_solicited, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
 use crate::transport::{Endpoint, SendWr, Transfer};
@@ -205,7 +205,7 @@ impl Zcopy {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_told(endpoint, message),
+            solicited: is_solicited(endpoint, message),
             cookie: sent,
         })
     }

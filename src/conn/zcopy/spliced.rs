@@ -157,7 +157,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     // corked bytes go before it
     c.cork.set_more(false);
     if idle {
-        c.heard.progress(jiffies());
+        c.alive.progress(jiffies());
     }
     c.set_timer(sk, Timer::Cork, CORK_TIME);
     drop(c);

@@ -6,7 +6,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::posted::end_access;
 use super::tx_blocks::call::Awaits;
-use super::{by_read, by_write, is_told, Zcopy, LEAST_TRANSFER};
+use super::{by_read, by_write, is_solicited, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
@@ -41,7 +41,7 @@ impl Zcopy {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_told(endpoint, message),
+            solicited: is_solicited(endpoint, message),
             cookie: sent,
         })
     }
@@ -54,7 +54,7 @@ impl Connection {
         if self.zcopy.blocks.read(bytes, finished) {
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
-            self.heard.progress(jiffies());
+            self.alive.progress(jiffies());
             wakeups.add(Wakeup::Zcopy);
             if finished {
                 self.zcopy.detached_skips.worked();

@@ -32,7 +32,7 @@ use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
 pub(crate) use crate::sys::protect::Refusal;
-use crate::sys::protect::{Handler, Heard, Open, Protector, Worker};
+use crate::sys::protect::{Handler, Open, Protector, UffdEvent, Worker};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -90,7 +90,7 @@ impl InFlight {
     /// after this object was given away.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
         let (mm, id) = (self.mm.clone(), self.id);
-        move || mm.handler.state.lock().record.is_told(id)
+        move || mm.handler.state.lock().record.has_fault(id)
     }
 }
 
@@ -211,13 +211,13 @@ impl Handler for ProtectedMm {
         let Some(worker) = worker else {
             return;
         };
-        let mut heard = [Heard::default(); 16];
+        let mut events = [UffdEvent::default(); 16];
         loop {
             self.state.lock().record.reading = true;
-            let n = worker.hear(&mut heard);
-            let heard = heard.get(..n).unwrap_or_default();
-            self.follow(heard);
-            self.touched(worker, heard);
+            let n = worker.read_events(&mut events);
+            let events = events.get(..n).unwrap_or_default();
+            self.follow(events);
+            self.touched(worker, events);
             let cleared = self.clear(worker);
             if self.state.lock().broken {
                 // memory stays protected until the last one has ended
@@ -258,11 +258,11 @@ impl Handler for ProtectedMm {
 
 impl ProtectedMm {
     /// Records moved blocks.
-    fn follow(&self, heard: &[Heard]) {
+    fn follow(&self, events: &[UffdEvent]) {
         let mut state = self.state.lock();
-        for heard in heard.iter().filter(|h| h.moved) {
-            let (start, end) = (heard.from, heard.from.saturating_add(heard.len));
-            state.record.moved(Range { start, end }, heard.to);
+        for event in events.iter().filter(|h| h.moved) {
+            let (start, end) = (event.from, event.from.saturating_add(event.len));
+            state.record.moved(Range { start, end }, event.to);
         }
         state.record.reading = false;
         state.broken |= state.record.overflown;
@@ -281,9 +281,9 @@ impl ProtectedMm {
 
     /// Handles write faults: notifies the owners of blocks, and makes memory without a block
     /// writable.
-    fn touched(&self, worker: &mut Worker<'_>, heard: &[Heard]) {
-        for heard in heard.iter().filter(|h| !h.moved) {
-            let (start, end) = (heard.from, heard.from.saturating_add(PAGE));
+    fn touched(&self, worker: &mut Worker<'_>, events: &[UffdEvent]) {
+        for event in events.iter().filter(|h| !h.moved) {
+            let (start, end) = (event.from, event.from.saturating_add(PAGE));
             let page = Range { start, end };
             // first: a block that begins meanwhile must be found
             if self.state.lock().record.take_stray(page) {

@@ -60,7 +60,7 @@ pub(crate) struct Block<O> {
     id: BlockId,
     owner: O,
     /// Set once its owner was notified of a write fault.
-    told: bool,
+    notified: bool,
     /// [`Record::moves`] at its begin.
     moves: u64,
 }
@@ -132,7 +132,7 @@ where
         *place = Some(Block {
             id,
             owner,
-            told: false,
+            notified: false,
             moves: self.moves,
         });
         ranges.for_each(|range| {
@@ -237,9 +237,9 @@ where
             }
             part.wanted = true;
             let mut blocks = self.blocks.iter_mut().flatten();
-            let told = blocks.find(|b| part.block == Some(b.id) && !b.told);
-            if let Some(block) = told {
-                block.told = true;
+            let found = blocks.find(|b| part.block == Some(b.id) && !b.notified);
+            if let Some(block) = found {
+                block.notified = true;
                 return Some((block.id, block.owner.clone()));
             }
         }
@@ -247,9 +247,9 @@ where
     }
 
     /// Returns true if the owner of a block was notified of a write fault.
-    pub(crate) fn is_told(&self, id: BlockId) -> bool {
+    pub(crate) fn has_fault(&self, id: BlockId) -> bool {
         let mut blocks = self.blocks.iter().flatten();
-        blocks.any(|b| b.id == id && b.told)
+        blocks.any(|b| b.id == id && b.notified)
     }
 
     /// Returns true if a block whose protection has succeeded is filed under its own addresses.

@@ -100,13 +100,13 @@ fn a_page_of_two_blocks_is_free_when_both_have_ended() {
 }
 
 #[test]
-fn owners_are_told_once() {
+fn owner_is_notified_once() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     begin(&mut r, range(3, 4), 2).unwrap();
-    assert!(!r.is_told(a));
+    assert!(!r.has_fault(a));
     assert_eq!(touched(&mut r, 4), [1, 2]);
-    assert!(r.is_told(a));
+    assert!(r.has_fault(a));
     assert_eq!(touched(&mut r, 4), []);
     assert_eq!(touched(&mut r, 9), []);
     r.end(a);

@@ -181,7 +181,7 @@ impl Connection {
                 }
             }
             Body::ChRcvBuf { size } => {
-                if self.local.asked() {
+                if self.local.size_requested() {
                     received.event = Event::ReceiveSizeRequested(size);
                 }
             }

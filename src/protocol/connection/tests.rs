@@ -454,8 +454,8 @@ fn answers_to_what_was_never_said() {
 #[test]
 fn receive_buffers_grow_when_asked() {
     let mut pair = Pair::new();
-    let asked = Event::ReceiveSizeRequested(32768);
-    assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), asked);
+    let requested = Event::ReceiveSizeRequested(32768);
+    assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), Event::None);
     assert!(pair.is_idle());
     pair.end.resize_receive(8208, 2);
@@ -469,7 +469,7 @@ fn receive_buffers_grow_when_asked() {
     pair.ack = 1;
     pair.gets(Body::Data, 8192).unwrap();
     // Refused.
-    assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), asked);
+    assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
     pair.end.resize_receive(pair.end.receive_size(), 64);
     let (answer, _) = pair.sends();
     assert_eq!(answer.body, Body::ChRcvBufAck { size: 8192 });

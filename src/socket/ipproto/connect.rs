@@ -153,7 +153,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     {
         let mut c = sk.connection();
         c.fallback.phase = Phase::Trying;
-        (c.fallback.name, c.fallback.to, c.fallback.asked) = (name, Some(to), false);
+        (c.fallback.name, c.fallback.to, c.fallback.requested) = (name, Some(to), false);
     }
     let started = start(call, &to);
     let mut c = sk.connection();

@@ -106,8 +106,8 @@ fn is_sdp(level: i32, name: i32) -> bool {
         c::SDP_LAST_BIND_ERR,
         c::SDP_INFO,
     ];
-    let asked = level as u32 == c::SOL_TCP && options.contains(&(name as u32));
-    asked || is_route(level, name)
+    let is_tcp = level as u32 == c::SOL_TCP && options.contains(&(name as u32));
+    is_tcp || is_route(level, name)
 }
 
 fn is_route(level: i32, name: i32) -> bool {

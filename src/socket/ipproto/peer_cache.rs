@@ -174,15 +174,15 @@ pub(in crate::socket) fn answered(sk: &SdpSock) {
 /// interface of the program's choice takes another route than others, or reaches another host; and
 /// an address of its choice may have no route.
 pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
-    let (to, asked) = {
+    let (to, requested) = {
         let c = sk.connection();
-        (c.fallback.to, c.fallback.asked)
+        (c.fallback.to, c.fallback.requested)
     };
     let tells = |to: &Address| {
         let by_interface = to.scope != 0 || sk.bound_interface() != 0;
         sk.params().ipproto_memory() > 0
             && !by_interface
-            && (asked || !sk.address_is_bound())
+            && (requested || !sk.address_is_bound())
             && !sk.is_own_address(to)
     };
     if let Some(to) = to.filter(tells) {

@@ -35,7 +35,7 @@ impl FixedBufferPeers {
     }
 
     /// Records the MaxAdverts that a service has announced.
-    pub(in crate::socket) fn heard(&mut self, service: &Address, adverts: u16) {
+    pub(in crate::socket) fn record(&mut self, service: &Address, adverts: u16) {
         let service = (service.ip, service.port);
         match self.services.iter().position(|s| *s == service) {
             Some(at) if adverts > 1 => {

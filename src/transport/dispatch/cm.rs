@@ -54,9 +54,9 @@ impl<O: Upcalls> CmLink<O> {
     }
 
     /// Records a message that arrived before [`Upcalls::established`]. Context: any.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn message_arrived(&self) {
         match self {
-            Self::Rdma(l) => l.heard(),
+            Self::Rdma(l) => l.message_arrived(),
             // The other end always sends the event that replaces the RTU.
             Self::Local(_) => (),
         }

@@ -53,7 +53,7 @@ pub(super) struct Inner<O: Upcalls> {
     #[pin]
     state: SpinLock<State<O>>,
     // Deferred work, queued from any context.
-    heard: AtomicFlag,
+    message_arrived: AtomicFlag,
     failed: AtomicFlag,
     fatal: AtomicFlag,
     #[pin]
@@ -109,7 +109,7 @@ impl<O: Upcalls> CmLink<O> {
                 qp: SetOnce::new(),
                 id <- new_mutex!(None, "ib_sdp_link"),
                 state <- new_spinlock!(state, "ib_sdp_link_state"),
-                heard: AtomicFlag::new(false),
+                message_arrived: AtomicFlag::new(false),
                 failed: AtomicFlag::new(false),
                 fatal: AtomicFlag::new(false),
                 chores <- new_work!("ib_sdp_link"),
@@ -143,8 +143,8 @@ impl<O: Upcalls> CmLink<O> {
 
     /// Handles a message before [`Upcalls::established`]: the peer is ready, though its RTU is
     /// lost or late. Context: any.
-    pub(crate) fn heard(&self) {
-        self.inner.deferred_work(&self.inner.heard);
+    pub(crate) fn message_arrived(&self) {
+        self.inner.deferred_work(&self.inner.message_arrived);
     }
 
     /// Queues [`Inner::abort`]. Context: any.
@@ -268,7 +268,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if this.heard.xchg(false, Full) {
+        if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
                 // Fails when the RTU has arrived meanwhile, which is just as good.
                 let _ = id.message_came();
@@ -336,7 +336,7 @@ impl<O: Upcalls> RemovalClient for Inner<O> {
 impl<O: Upcalls> QpEvents for Inner<O> {
     fn event(self: Arc<Self>, event: QpEvent) {
         match event {
-            QpEvent::Established => self.deferred_work(&self.heard),
+            QpEvent::Established => self.deferred_work(&self.message_arrived),
             QpEvent::Fatal => self.deferred_work(&self.fatal),
         }
     }

@@ -76,8 +76,8 @@ impl<O: Upcalls> Inner<O> {
         if self.phase() != Phase::Requested {
             return;
         }
-        let told = owner.replied(self.link_id(), data);
-        let accepted = told.and_then(|()| {
+        let replied = owner.replied(self.link_id(), data);
+        let accepted = replied.and_then(|()| {
             let tuning = self.tuning(reads_in, reads_out, None);
             let qp = self.qp()?;
             qp.to_ready_to_receive(connection, &tuning)?;
@@ -93,7 +93,7 @@ impl<O: Upcalls> Inner<O> {
             Err(e) => {
                 self.close();
                 let _ = connection.reject(reason::CONSUMER);
-                if told.is_ok() {
+                if replied.is_ok() {
                     owner.refused(self.link_id(), e);
                 }
             }

@@ -54,7 +54,7 @@ struct Lookup<O: Upcalls> {
     net: ARef<Net>,
     _module: ModuleRef,
     /// True once the owner was notified of a result.
-    told: AtomicFlag,
+    notified: AtomicFlag,
     /// Set once, before the search begins. Taken inside the lock of `found`.
     #[pin]
     query: SpinLock<Option<Query>>,
@@ -94,7 +94,7 @@ impl<O: Upcalls> WorkItem<1> for Lookup<O> {
 
 impl<O: Upcalls> Lookup<O> {
     fn notify(&self, result: Result) {
-        if !self.told.xchg(true, Full) {
+        if !self.notified.xchg(true, Full) {
             self.owner.resolved(self.id(), result);
         }
     }
@@ -165,7 +165,7 @@ impl<O: Upcalls> Events for Lookup<O> {
             }
             Event::NoAddress(e) | Event::NoRoute(e) => self.notify(Err(error(e))),
             Event::DeviceGoes => {
-                if !self.told.xchg(true, Full) {
+                if !self.notified.xchg(true, Full) {
                     self.owner.resolved(self.id(), Err(ENETDOWN.into()));
                 } else {
                     self.owner.device_removed(Attempt::Search(self.id()));
@@ -207,7 +207,7 @@ impl<O: Upcalls> Resolver<O> {
                 owner,
                 net: net.into(),
                 _module: ModuleRef::new(),
-                told: AtomicFlag::new(false),
+                notified: AtomicFlag::new(false),
                 query <- new_spinlock!(None, "ib_sdp_query"),
                 found <- new_mutex!(LookupState::Nothing, "ib_sdp_resolver"),
                 again <- new_work!("ib_sdp_resolver"),

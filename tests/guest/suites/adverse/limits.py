@@ -180,7 +180,7 @@ def refused(e):
                 sock.close()
             netns.run("self", "rdma link del rxe0")
             said = log.lines()
-            for words in ("rxe0: ib_sdp: the driver does not destroy QP ", "rxe0: ib_sdp: the removal of the device has waited 10 seconds"):
+            for words in ("rxe0: ib_sdp: cannot destroy QP ", "rxe0: ib_sdp: the removal of the device has waited 10 seconds"):
                 e.equal(sum(words in line for line in said), 1, f"{words!r} in the kernel's log")
             e.until(lambda: not queues(), "the end of all completion queues")
         finally:
