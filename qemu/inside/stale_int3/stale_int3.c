@@ -23,7 +23,7 @@
 
 static unsigned int passed;
 module_param(passed, uint, 0444);
-MODULE_PARM_DESC(passed, "how often that has happened");
+MODULE_PARM_DESC(passed, "Number of stale int3 traps that were passed over");
 
 static int on_trap(struct notifier_block *block, unsigned long event, void *data)
 {

@@ -28,74 +28,74 @@
 
 static bool unarmed;
 module_param(unarmed, bool, 0644);
-MODULE_PARM_DESC(unarmed, "completions come just after the look at the queue; arming it then says that there are some, and does not arm (bnxt_re)");
+MODULE_PARM_DESC(unarmed, "Add completions right after a poll of the CQ; arming it then reports missed events and does not arm (bnxt_re)");
 
 static bool one;
 module_param(one, bool, 0644);
-MODULE_PARM_DESC(one, "one completion at a time");
+MODULE_PARM_DESC(one, "Return one completion per poll");
 
 static uint none;
 module_param(none, uint, 0644);
-MODULE_PARM_DESC(none, "looks at the queue that do not find what has come, though arming says that there is something");
+MODULE_PARM_DESC(none, "Polls that return no completion although arming has reported some");
 
 static uint spurious;
 module_param(spurious, uint, 0644);
-MODULE_PARM_DESC(spurious, "percent of armings after which a completion is told that there is not");
+MODULE_PARM_DESC(spurious, "Events of a CQ without a completion (percent of armings)");
 
 static uint late;
 module_param(late, uint, 0644);
-MODULE_PARM_DESC(late, "microseconds that events come late at most, and coalesced");
+MODULE_PARM_DESC(late, "Maximum delay of CQ events, which are coalesced (us)");
 
 static uint sent_late;
 module_param(sent_late, uint, 0644);
-MODULE_PARM_DESC(sent_late, "microseconds that completions of the send queue come late");
+MODULE_PARM_DESC(sent_late, "Delay of send completions (us)");
 
 static uint received_late;
 module_param(received_late, uint, 0644);
-MODULE_PARM_DESC(received_late, "the same, of the receive queue");
+MODULE_PARM_DESC(received_late, "Delay of receive completions (us)");
 
 static bool elsewhere;
 module_param(elsewhere, bool, 0644);
-MODULE_PARM_DESC(elsewhere, "events are told on another processor");
+MODULE_PARM_DESC(elsewhere, "Deliver CQ events on another processor");
 
 static unsigned long seed = 1;
 static int set_seed(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops seed_ops = { .set = set_seed, .get = param_get_ulong };
 module_param_cb(seed, &seed_ops, &seed, 0644);
-MODULE_PARM_DESC(seed, "of what is left to chance from now on, and of queues that are made from now on");
+MODULE_PARM_DESC(seed, "Seed of the random choices and of the CQs created from now on");
 
 static uint busy;
 module_param(busy, uint, 0644);
-MODULE_PARM_DESC(busy, "attempts to destroy a completion queue or a queue pair that fail, since it is busy; regions are busy at random");
+MODULE_PARM_DESC(busy, "Attempts to destroy a CQ or QP that fail with EBUSY; MRs fail at random");
 
 /* Number of calls, or requests, in a thousand that fail. */
 static uint fail_create;
 module_param(fail_create, uint, 0644);
-MODULE_PARM_DESC(fail_create, "of a thousand calls that create a queue, a queue pair or a memory region");
+MODULE_PARM_DESC(fail_create, "Calls that create a CQ, QP or MR to fail (per thousand)");
 
 static uint fail_post;
 module_param(fail_post, uint, 0644);
-MODULE_PARM_DESC(fail_post, "of a thousand lists of work requests, somewhere in the list");
+MODULE_PARM_DESC(fail_post, "Lists of work requests to fail at a random entry (per thousand)");
 
 static uint fail_map;
 module_param(fail_map, uint, 0644);
-MODULE_PARM_DESC(fail_map, "of a thousand descriptions of memory to a region, which end too early");
+MODULE_PARM_DESC(fail_map, "Calls of ib_map_mr_sg to end too early (per thousand)");
 
 static uint fail_reg;
 module_param(fail_reg, uint, 0644);
-MODULE_PARM_DESC(fail_reg, "of a thousand registrations, by their completion");
+MODULE_PARM_DESC(fail_reg, "Registrations to fail by their completion (per thousand)");
 
 static uint fatal;
 static int set_fatal(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops fatal_ops = { .set = set_fatal, .get = param_get_uint };
 module_param_cb(fatal, &fatal_ops, &fatal, 0644);
-MODULE_PARM_DESC(fatal, "of a thousand queue pairs that there are, go into the state of error by themselves, when this is written");
+MODULE_PARM_DESC(fatal, "Move existing QPs to the error state on each write (per thousand)");
 
 static uint event;
 static int set_event(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops event_ops = { .set = set_event, .get = param_get_uint };
 module_param_cb(event, &event_ops, &event, 0644);
-MODULE_PARM_DESC(event, "an event (enum ib_event_type) that each device tells when this is written, 0 for none");
+MODULE_PARM_DESC(event, "Event (enum ib_event_type) that each device reports on each write, 0 for none");
 
 /* Limits of a small device; rxe's own are far larger. */
 #define MOST_SGE 2
@@ -106,15 +106,15 @@ MODULE_PARM_DESC(event, "an event (enum ib_event_type) that each device tells wh
 
 static uint apart;
 module_param(apart, uint, 0644);
-MODULE_PARM_DESC(apart, "queue pairs that need interrupts of two vectors");
+MODULE_PARM_DESC(apart, "QPs whose CQs need the interrupts of two vectors");
 
 static uint misused;
 module_param(misused, uint, 0644);
-MODULE_PARM_DESC(misused, "what was asked of a device that does not say that it can do that");
+MODULE_PARM_DESC(misused, "Requests for a capability that the device does not report");
 
 static uint inlined;
 module_param(inlined, uint, 0644);
-MODULE_PARM_DESC(inlined, "bytes of the longest message that was posted inline");
+MODULE_PARM_DESC(inlined, "Longest message posted inline (bytes)");
 
 /* Capabilities that devices lack, as bits of `limits`. */
 #define SMALL 1
@@ -127,19 +127,19 @@ static uint limits;
 static int set_limits(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = param_get_uint };
 module_param_cb(limits, &limits_ops, &limits, 0644);
-MODULE_PARM_DESC(limits, "1: two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ; 2: no READs as target; 4: no regions; 8: regions of large pages only; 16: says that it can do everything without end");
+MODULE_PARM_DESC(limits, "Limits of the device (bits); 1: two SGEs, no inline data, queues of 64, MRs of 64 pages, one READ; 2: no READs as target; 4: no MRs; 8: MRs of large pages only; 16: the largest value of each limit");
 
 static bool overrun;
 static int set_overrun(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops overrun_ops = { .set = set_overrun, .get = param_get_bool };
 module_param_cb(overrun, &overrun_ops, &overrun, 0644);
-MODULE_PARM_DESC(overrun, "the completion queues that there are overrun: nothing completes there any more");
+MODULE_PARM_DESC(overrun, "Overrun the existing CQs: they return no further completion");
 
 static uint scheduled_late;
 static int set_scheduled_late(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops scheduled_late_ops = { .set = set_scheduled_late, .get = param_get_uint };
 module_param_cb(scheduled_late, &scheduled_late_ops, &scheduled_late, 0644);
-MODULE_PARM_DESC(scheduled_late, "milliseconds that may pass between rxe's queueing of a packet and its scheduling of who takes it, as where a hypervisor stops the processor");
+MODULE_PARM_DESC(scheduled_late, "Maximum delay between the queueing of a packet by rxe and its task, as if a hypervisor had stopped the processor (ms)");
 
 struct held {
 	ktime_t at;	/* when it may be seen */

@@ -20,29 +20,29 @@
 
 static uint sm_late;
 module_param(sm_late, uint, 0644);
-MODULE_PARM_DESC(sm_late, "milliseconds that the subnet manager takes to answer");
+MODULE_PARM_DESC(sm_late, "Delay of each reply of the subnet manager (ms)");
 
 static bool sm_silent;
 module_param(sm_silent, bool, 0644);
-MODULE_PARM_DESC(sm_silent, "it never answers");
+MODULE_PARM_DESC(sm_silent, "Subnet manager never replies");
 
 static uint sm_level;
 module_param(sm_level, uint, 0644);
-MODULE_PARM_DESC(sm_level, "the service level of its paths");
+MODULE_PARM_DESC(sm_level, "Service level of the paths of the subnet manager");
 
 static uint sm_pkey;
 module_param(sm_pkey, uint, 0644);
-MODULE_PARM_DESC(sm_pkey, "the P_Key of its paths, 0 for that of all");
+MODULE_PARM_DESC(sm_pkey, "P_Key of the paths of the subnet manager, 0 for the default P_Key");
 
 static uint sm_paths;
 module_param(sm_paths, uint, 0644);
-MODULE_PARM_DESC(sm_paths, "its paths that were in requests as it gave them");
+MODULE_PARM_DESC(sm_paths, "Requests that carried an unmodified path of the subnet manager");
 
 static bool infiniband;
 static int set_infiniband(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops infiniband_ops = { .set = set_infiniband, .get = param_get_bool };
 module_param_cb(infiniband, &infiniband_ops, &infiniband, 0644);
-MODULE_PARM_DESC(infiniband, "ib_sdp takes rxe for InfiniBand");
+MODULE_PARM_DESC(infiniband, "Report rxe devices to ib_sdp as InfiniBand");
 
 #define FIRST_LID 0x100
 #define PATHS 64

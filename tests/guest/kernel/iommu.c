@@ -27,27 +27,27 @@
 
 static uint iommu;
 module_param(iommu, uint, 0644);
-MODULE_PARM_DESC(iommu, "1: devices that are registered from now on have DMA addresses and bounce buffers of their own; 2: neighbours in a list become one piece");
+MODULE_PARM_DESC(iommu, "DMA of devices registered from now on; 1: own addresses and bounce buffers, 2: also merge neighbouring segments of a list");
 
 static uint fail_dma;
 module_param(fail_dma, uint, 0644);
-MODULE_PARM_DESC(fail_dma, "of a thousand mappings for DMA");
+MODULE_PARM_DESC(fail_dma, "DMA mappings to fail (per thousand)");
 
 static uint mapped;
 module_param(mapped, uint, 0644);
-MODULE_PARM_DESC(mapped, "mappings for DMA since this was set");
+MODULE_PARM_DESC(mapped, "DMA mappings since the last write to this parameter");
 
 static uint merged;
 module_param(merged, uint, 0644);
-MODULE_PARM_DESC(merged, "neighbours that became one piece since this was set");
+MODULE_PARM_DESC(merged, "Neighbouring segments merged since the last write to this parameter");
 
 static bool iommu_possible;
 module_param(iommu_possible, bool, 0444);
-MODULE_PARM_DESC(iommu_possible, "this kernel lets a module have DMA operations of its own");
+MODULE_PARM_DESC(iommu_possible, "True if this kernel lets a module set DMA operations");
 
 static int windows;
 module_param(windows, int, 0444);
-MODULE_PARM_DESC(windows, "mappings for DMA that there are");
+MODULE_PARM_DESC(windows, "Current DMA mappings");
 
 /* The longest, as with the kernel's bounce buffers. */
 #define LONGEST (256 << 10)
