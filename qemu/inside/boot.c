@@ -220,8 +220,8 @@ static void read_file(const char *path, char *text, size_t room)
 	text[size > 0 ? size : 0] = 0;
 }
 
-/* Returns true if the device's port is active and has the GIDs of both addresses of that host, or
- * of the only one with ipv6.disable=1. */
+/* Returns true if the device's port is active and, unless it is siw's, has the GIDs of both
+ * addresses of that host, or of the only one with ipv6.disable=1. */
 static bool is_usable(const char *device, int host)
 {
 	char path[200], text[100], wanted[2][50];
@@ -231,6 +231,8 @@ static bool is_usable(const char *device, int host)
 	read_file(path, text, sizeof(text));
 	if (!strstr(text, "ACTIVE"))
 		return false;
+	if (!strncmp(device, "siw", 3))
+		return true;
 	snprintf(wanted[0], sizeof(wanted[0]), "0000:0000:0000:0000:0000:ffff:0a4d:%04d", host);
 	snprintf(wanted[1], sizeof(wanted[1]), "fd77:0000:0000:0000:0000:0000:0000:%04d", host);
 	for (int i = 0; i < 16; i++) {
@@ -268,6 +270,7 @@ static void run_setup(void)
 		setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
 		setenv("HOST", setting("host"), 1);
 		setenv("HOSTS", setting("hosts"), 1);
+		setenv("RDMA", setting("rdma"), 1);
 		execl("/bin/sh", "sh", "-e", RUN_DIRECTORY "/setup", NULL);
 		dprintf(2, "/bin/sh: %s", strerror(errno));
 		_exit(127);
@@ -289,6 +292,7 @@ static void run_setup(void)
  */
 void boot(int port)
 {
+	char device[16];
 	bool one_guest;
 	pid_t rdma;
 
@@ -314,6 +318,8 @@ void boot(int port)
 	load_modules("/modules/root");
 	make_root();
 	wait_for(rdma);
+	if (!strcmp(setting("rdma"), "siw") && load_module("/siw.ko", ""))
+		fail("the kernel did not take siw.ko: %s", strerror(errno));
 	if (setting("module") &&
 	    load_module("/ib_sdp.ko", setting("params")))
 		fail("the kernel did not take ib_sdp.ko%s%s%s: %s",
@@ -330,7 +336,8 @@ void boot(int port)
 	if (one_guest)
 		make_peer_namespace();
 	run_setup();
-	wait_for_device("rxe0", strcmp(setting("host"), "peer") ? 1 : 2);
+	snprintf(device, sizeof(device), "%s0", setting("rdma"));
+	wait_for_device(device, strcmp(setting("host"), "peer") ? 1 : 2);
 	if (one_guest)
 		wait_for_device("rxe1", 2);
 	note("ready");
