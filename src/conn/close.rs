@@ -4,7 +4,7 @@
 //! [`closing`](super::closing). The calls and events that lead here are in `socket/close.rs`,
 //! `socket/upcalls.rs` and `socket/timer.rs`.
 
-use super::closing::{CloseAction, Event, Transition};
+use super::closing::{CloseAction, CloseEvent, Transition};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeup, Wakeups};
@@ -30,7 +30,7 @@ impl Connection {
     pub(crate) fn close_on(
         &mut self,
         sk: &SdpSock,
-        event: Event,
+        event: CloseEvent,
         error: Errno,
         wakeups: &mut Wakeups,
     ) -> CloseAction {
@@ -88,14 +88,14 @@ impl Connection {
 
     /// The connection is lost: the program gets `error`, the peer a DREQ.
     pub(crate) fn done_with_error(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
-        self.close_on(sk, Event::Failed, error, wakeups);
+        self.close_on(sk, CloseEvent::Failed, error, wakeups);
     }
 
     /// A work request has failed, or was given up.
     pub(super) fn failed(&mut self, sk: &SdpSock, status: Status, wakeups: &mut Wakeups) {
         let error = Errno::of(status.error());
         if matches!(status, Status::Flushed) {
-            self.close_on(sk, Event::Flushed, error, wakeups);
+            self.close_on(sk, CloseEvent::Flushed, error, wakeups);
         } else if self.both_ended() {
             // the peer may take its side down before it has acknowledged our DisConn
             self.fin_acked(sk, wakeups);
@@ -115,7 +115,7 @@ impl Connection {
     pub(super) fn peer_closed(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);
-        self.close_on(sk, Event::PeerFin, ECONNRESET, wakeups);
+        self.close_on(sk, CloseEvent::PeerFin, ECONNRESET, wakeups);
         if let Urgent::Pending = self.rx.urgent {
             self.rx.urgent = Urgent::None;
         }
@@ -129,7 +129,7 @@ impl Connection {
     pub(super) fn fin_acked(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let linger2 = self.options.linger2;
         let before = sk.state();
-        self.close_on(sk, Event::FinAcked { linger2 }, ECONNRESET, wakeups);
+        self.close_on(sk, CloseEvent::FinAcked { linger2 }, ECONNRESET, wakeups);
         wakeups.add_if(sk.state() != before, Wakeup::State);
     }
 

@@ -13,7 +13,7 @@ use crate::sys::net::sock::State;
 
 /// Events that end a connection, or bring its end nearer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Event {
+pub(crate) enum CloseEvent {
     /// The program ends its stream: shutdown(2), or close(2) with everything read.
     LocalFin,
     /// The peer's DisConn has arrived.
@@ -49,12 +49,12 @@ pub(crate) enum Event {
     },
 }
 
-impl Event {
+impl CloseEvent {
     /// Returns true if the event is the failure of an attempt to connect.
     pub(crate) fn fails(self) -> bool {
         matches!(
             self,
-            Event::Failed | Event::LinkDown { .. } | Event::Deadline { .. }
+            CloseEvent::Failed | CloseEvent::LinkDown { .. } | CloseEvent::Deadline { .. }
         )
     }
 }
@@ -133,62 +133,61 @@ impl Closing {
         self.teardown
     }
 
-    pub(crate) fn on(&mut self, state: State, event: Event) -> Transition {
-        use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, SynRecv};
+    pub(crate) fn on(&mut self, state: State, event: CloseEvent) -> Transition {
+        use CloseEvent::*;
+        use State::{Close, CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, SynRecv};
         let (next, act) = match (event, state) {
-            (Event::LocalFin, Established | SynRecv) => (FinWait1, CloseAction::SendFin),
-            (Event::LocalFin, CloseWait) => (LastAck, CloseAction::SendFin),
-            (Event::LocalFin, _) => (state, CloseAction::Nothing),
+            (LocalFin, Established | SynRecv) => (FinWait1, CloseAction::SendFin),
+            (LocalFin, CloseWait) => (LastAck, CloseAction::SendFin),
+            (LocalFin, _) => (state, CloseAction::Nothing),
 
-            (Event::PeerFin, Established | SynRecv) => (CloseWait, CloseAction::Nothing),
-            (Event::PeerFin, FinWait1) => (Closing, CloseAction::Nothing),
-            (Event::PeerFin, FinWait2) => (State::Close, self.disconnect(CloseAction::Nothing)),
-            (Event::PeerFin, _) => (state, CloseAction::Nothing),
+            (PeerFin, Established | SynRecv) => (CloseWait, CloseAction::Nothing),
+            (PeerFin, FinWait1) => (Closing, CloseAction::Nothing),
+            (PeerFin, FinWait2) => (Close, self.disconnect(CloseAction::Nothing)),
+            (PeerFin, _) => (state, CloseAction::Nothing),
 
-            (Event::FinAcked { linger2 }, _) => {
+            (FinAcked { linger2 }, _) => {
                 self.fin_acked = true;
                 match state {
                     FinWait1 if self.orphaned => self.await_fin(linger2),
                     FinWait1 => (FinWait2, CloseAction::Nothing),
                     // we closed first
-                    Closing => (State::Close, self.disconnect(CloseAction::Nothing)),
-                    LastAck => (State::Close, CloseAction::AwaitDisconnect),
+                    Closing => (Close, self.disconnect(CloseAction::Nothing)),
+                    LastAck => (Close, CloseAction::AwaitDisconnect),
                     _ => (state, CloseAction::Nothing),
                 }
             }
 
-            (Event::Orphaned { linger2 }, FinWait2) => self.await_fin(linger2),
-            (Event::Orphaned { .. }, _) => (state, CloseAction::Limit),
+            (Orphaned { linger2 }, FinWait2) => self.await_fin(linger2),
+            (Orphaned { .. }, _) => (state, CloseAction::Limit),
 
-            (Event::Reset, State::Close) => (state, self.abort(CloseAction::FailLink)),
-            (Event::Reset, _) => (State::Close, self.abort(CloseAction::Abort)),
+            (Reset, Close) => (state, self.abort(CloseAction::FailLink)),
+            (Reset, _) => (Close, self.abort(CloseAction::Abort)),
 
-            (Event::Failed, State::Close) => (state, self.abort(CloseAction::FailLink)),
-            (Event::Failed, _) => (State::Close, self.abort(CloseAction::Fail)),
+            (Failed, Close) => (state, self.abort(CloseAction::FailLink)),
+            (Failed, _) => (Close, self.abort(CloseAction::Fail)),
 
-            (Event::Flushed, _) if self.teardown => (state, CloseAction::Nothing),
+            (Flushed, _) if self.teardown => (state, CloseAction::Nothing),
             // the link reports the reason, if nothing else has
-            (Event::Flushed, _) => (state, self.abort(CloseAction::FailLink)),
+            (Flushed, _) => (state, self.abort(CloseAction::FailLink)),
 
-            (Event::LinkDown { .. }, State::Close) => (state, CloseAction::Nothing),
+            (LinkDown { .. }, Close) => (state, CloseAction::Nothing),
             (
-                Event::LinkDown {
+                LinkDown {
                     by_peer,
                     both_ended,
                 },
                 _,
-            ) if both_ended || (!by_peer && self.orphaned) => (State::Close, CloseAction::Cut),
-            (Event::LinkDown { .. }, _) => (State::Close, self.abort(CloseAction::Fail)),
+            ) if both_ended || (!by_peer && self.orphaned) => (Close, CloseAction::Cut),
+            (LinkDown { .. }, _) => (Close, self.abort(CloseAction::Fail)),
 
             // the peer did not end its stream, or did not take the connection down
-            (Event::Deadline { .. }, FinWait2 | State::Close) => {
-                (state, self.disconnect(CloseAction::Detach))
-            }
-            (Event::Deadline { moving: true }, FinWait1 | Closing | LastAck) => {
+            (Deadline { .. }, FinWait2 | Close) => (state, self.disconnect(CloseAction::Detach)),
+            (Deadline { moving: true }, FinWait1 | Closing | LastAck) => {
                 (state, CloseAction::Prolong)
             }
             // bytes wait for a peer that takes none, or a connection is not answered
-            (Event::Deadline { .. }, _) => (State::Close, self.abort(CloseAction::Fail)),
+            (Deadline { .. }, _) => (Close, self.abort(CloseAction::Fail)),
         };
         Transition {
             state: (next != state).then_some(next),

@@ -5,7 +5,7 @@
 //! The holder may find wakeups for other tasks, which must not run under the lock. They are
 //! collected as [`Wakeups`] and delivered by the drop of the guard, after the lock.
 
-use super::closing::{CloseAction, Event};
+use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
 use super::{rx_buffers, zcopy, Connection, SdpSock, JOB_PROGRESS};
 use crate::sys::errno::Errno;
@@ -138,7 +138,7 @@ impl<'a> Guard<'a> {
     }
 
     /// [`Connection::close_on`].
-    pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> CloseAction {
+    pub(crate) fn close_on(&mut self, event: CloseEvent, error: Errno) -> CloseAction {
         let (connection, wakeups, sk) = self.split();
         connection.close_on(sk, event, error, wakeups)
     }

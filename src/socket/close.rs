@@ -5,7 +5,7 @@
 //! all are in [`crate::conn`].
 
 use super::{listen, release};
-use crate::conn::closing::Event;
+use crate::conn::closing::CloseEvent;
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
 use crate::sys::errno::{ECONNRESET, EPIPE};
@@ -21,7 +21,7 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.add_shutdown(how | theirs);
     }
     if how & SEND_SHUTDOWN != 0 {
-        sk.connection().close_on(Event::LocalFin, EPIPE);
+        sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
         sk.progress();
     }
     // waiting receive and send calls see the end
@@ -65,7 +65,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
 /// Resets the connection, if there is one.
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
-    c.close_on(Event::Reset, ECONNRESET);
+    c.close_on(CloseEvent::Reset, ECONNRESET);
     if c.cm.link().is_none() {
         // not accepted yet
         drop(c.cm.end_search());
@@ -99,7 +99,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 // as TCP: the peer must not assume that its bytes were read
                 reset(sk);
             } else {
-                sk.connection().close_on(Event::LocalFin, EPIPE);
+                sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
                 sk.progress();
                 let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
                 while left > 0 {
@@ -122,12 +122,12 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         let mut c = sk.connection();
         c.closing.orphan();
         let linger2 = c.options.linger2;
-        c.close_on(Event::Orphaned { linger2 }, ECONNRESET);
+        c.close_on(CloseEvent::Orphaned { linger2 }, ECONNRESET);
         // Bytes that arrived in the meantime and advertised blocks are handled like later ones.
         if c.rx.bytes() > 0 || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
-                c.close_on(Event::Reset, ECONNRESET);
+                c.close_on(CloseEvent::Reset, ECONNRESET);
             }
         }
     }

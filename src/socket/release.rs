@@ -2,7 +2,7 @@
 
 //! Common steps of calls, events and the timer at the end of a connection.
 
-use crate::conn::closing::Event;
+use crate::conn::closing::CloseEvent;
 use crate::conn::timers::Timer;
 use crate::conn::{BacklogSlot, Connection, SdpSock};
 use crate::sys::errno::{
@@ -25,7 +25,7 @@ pub(super) fn destroy_unaccepted(child: ARef<SdpSock>) {
         if !c.closing.orphan() {
             return;
         }
-        c.close_on(Event::Reset, ECONNRESET);
+        c.close_on(CloseEvent::Reset, ECONNRESET);
     }
     finish(&child);
     Sock::discard(child);
@@ -49,7 +49,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
         } else {
             ECONNRESET
         };
-        c.close_on(Event::Failed, e);
+        c.close_on(CloseEvent::Failed, e);
         c.timers.clear(Timer::Close);
         (c.slot.take(), c.detach(), c.unlock())
     };

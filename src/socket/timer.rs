@@ -3,7 +3,7 @@
 //! Actions of a socket's timer; [`keepalive`] has its deadlines.
 
 use super::release::lost;
-use crate::conn::closing::{CloseAction, Event};
+use crate::conn::closing::{CloseAction, CloseEvent};
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::{ECONNABORTED, ETIMEDOUT};
@@ -18,7 +18,7 @@ pub(super) fn expired(sk: &SdpSock) {
         let mut c = sk.connection();
         if due(keepalive::user_timeout_due(sk, &c)) {
             c.stats.timeouts += 1;
-            c.close_on(Event::Failed, ETIMEDOUT);
+            c.close_on(CloseEvent::Failed, ETIMEDOUT);
         } else if due(keepalive::keepalive_due(sk, &c)) {
             let (c, wakeups, sk) = c.split();
             keepalive::probe(sk, c, wakeups);
@@ -44,7 +44,7 @@ pub(super) fn expired(sk: &SdpSock) {
         if c.timers.take_due(Timer::GiveBack, now) {
             if c.is_withheld(now) {
                 c.stats.withheld += 1;
-                c.close_on(Event::Failed, ECONNABORTED);
+                c.close_on(CloseEvent::Failed, ECONNABORTED);
             } else {
                 c.retry_moves(sk);
             }
@@ -82,7 +82,7 @@ fn overdue(sk: &SdpSock) {
             return lost(sk, |c| c.slot.is_some());
         }
         let moving = !is_past(c.alive.last_progress().wrapping_add(FIN_TIME));
-        let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
+        let act = c.close_on(CloseEvent::Deadline { moving }, ETIMEDOUT);
         c.stats.timeouts += u64::from(act == CloseAction::Fail);
         let below = (act == CloseAction::Detach).then(|| c.detach());
         (below, c.unlock())

@@ -5,7 +5,7 @@
 use super::listen::Incoming;
 use super::release::{abandoned, destroy_unaccepted, finish, lost};
 use super::{connect, ipproto};
-use crate::conn::closing::{CloseAction, Event};
+use crate::conn::closing::{CloseAction, CloseEvent};
 use crate::conn::events::Queue;
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
@@ -153,7 +153,7 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
             State::CloseWait => EPIPE,
             _ => ECONNRESET,
         };
-        let event = Event::LinkDown {
+        let event = CloseEvent::LinkDown {
             by_peer,
             both_ended,
         };

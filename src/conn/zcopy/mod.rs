@@ -59,7 +59,7 @@ use self::spliced::Collection;
 use self::touches::FaultRate;
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
-use super::closing::Event;
+use super::closing::CloseEvent;
 use super::{Connection, SdpSock, Threshold, Wakeup, Wakeups};
 use crate::memory::protect::ProtectedMm;
 use crate::protocol::Outgoing;
@@ -350,7 +350,7 @@ impl SdpSock {
     fn give_up(&self) {
         let (below, wakeups) = {
             let mut c = self.connection();
-            c.close_on(Event::Failed, ECONNABORTED);
+            c.close_on(CloseEvent::Failed, ECONNABORTED);
             // also if both streams had ended and the endpoint was still there
             c.zcopy.lost();
             (c.endpoint.take(), c.unlock())

@@ -27,7 +27,7 @@ mod table;
 
 pub(crate) use table::{current, Service};
 
-use self::record::{Block, BlockId, Part, Range, Record};
+use self::record::{BlockId, Part, ProtectedBlock, Range, Record};
 use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
@@ -59,8 +59,8 @@ pub(crate) struct Holder {
 }
 
 /// Blocks in flight in one address space.
-struct State {
-    record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
+struct Protection {
+    record: Record<KVec<Option<Part>>, KVec<Option<ProtectedBlock<Holder>>>>,
     /// Being closed: no block begins.
     closed: bool,
     /// The program has unmapped or changed the page of arguments, or parts of the record were
@@ -76,7 +76,7 @@ struct State {
 #[pin_data]
 pub(crate) struct ProtectedMm {
     #[pin]
-    state: SpinLock<State>,
+    state: SpinLock<Protection>,
 }
 
 /// A block with write-protected pages. May be dropped in any context.
@@ -122,7 +122,7 @@ impl ProtectedMm {
         let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
         let open = Protector::open(pin_init!(ProtectedMm {
             state <- new_spinlock!(
-                State {
+                Protection {
                     record,
                     closed: false,
                     broken: false,

@@ -48,7 +48,7 @@ pub(crate) struct BlockId(u64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     range: Range,
-    /// Block; `None` once it has ended.
+    /// The block; `None` once it has ended.
     block: Option<BlockId>,
     /// Set if a task may wait to write there.
     wanted: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Part {
 
 /// A block in flight.
 #[derive(Debug)]
-pub(crate) struct Block<O> {
+pub(crate) struct ProtectedBlock<O> {
     id: BlockId,
     owner: O,
     /// Set once its owner was notified of a write fault.
@@ -87,7 +87,7 @@ pub(crate) struct Record<P, B> {
 impl<P, B, O: Clone> Record<P, B>
 where
     P: DerefMut<Target = [Option<Part>]>,
-    B: DerefMut<Target = [Option<Block<O>>]>,
+    B: DerefMut<Target = [Option<ProtectedBlock<O>>]>,
 {
     pub(crate) const fn new(parts: P, blocks: B) -> Self {
         Record {
@@ -129,7 +129,7 @@ where
         let place = self.blocks.iter_mut().find(|b| b.is_none())?;
         self.last = self.last.wrapping_add(1);
         let id = BlockId(self.last);
-        *place = Some(Block {
+        *place = Some(ProtectedBlock {
             id,
             owner,
             notified: false,

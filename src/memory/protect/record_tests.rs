@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 const PAGE: usize = 4096;
 const MOST: usize = 64;
 
-type Tested = Record<Vec<Option<Part>>, Vec<Option<Block<u32>>>>;
+type Tested = Record<Vec<Option<Part>>, Vec<Option<ProtectedBlock<u32>>>>;
 
 fn record() -> Tested {
     let blocks = (0..MOST).map(|_| None).collect();

@@ -14,7 +14,7 @@ use super::OWN_ADVERTS;
 
 /// One advert that the peer may be reading.
 #[derive(Clone, Copy, Debug, Default)]
-struct Advert {
+struct OwnSource {
     mseq: u32,
     size: u32,
     /// Bytes that the peer has, including those in the SrcAvail.
@@ -41,7 +41,7 @@ pub(crate) struct Progress {
 
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSources {
-    adverts: Ring<Advert, OWN_ADVERTS>,
+    adverts: Ring<OwnSource, OWN_ADVERTS>,
     cancel: Cancel,
 }
 
@@ -71,7 +71,7 @@ impl OwnSources {
 
     /// Adds a sent advert. The caller has checked [`room`](Self::room).
     pub(crate) fn advertised(&mut self, mseq: u32, size: u32, inline: u32) {
-        self.adverts.push(Advert {
+        self.adverts.push(OwnSource {
             mseq,
             size,
             done: inline,

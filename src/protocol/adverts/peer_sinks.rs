@@ -24,7 +24,7 @@ use super::{Remote, MAX_ADVERTS};
 
 /// One block that may be written.
 #[derive(Clone, Copy, Debug, Default)]
-struct Advert {
+struct PeerSink {
     /// Address of the next byte to write.
     address: u64,
     r_key: u32,
@@ -43,7 +43,7 @@ struct Left {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
-    adverts: Ring<Advert, MAX_ADVERTS>,
+    adverts: Ring<PeerSink, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
     complete: u8,
     /// Number of the oldest adverts that the peer advertised before it had received all Data of
@@ -133,7 +133,7 @@ impl PeerSinks {
             return Ok(false);
         }
         let kept = self.adverts.len() < usize::from(self.limit)
-            && self.adverts.push(Advert {
+            && self.adverts.push(PeerSink {
                 address: advert.address,
                 r_key: advert.r_key,
                 size: advert.size,

@@ -24,7 +24,7 @@ use super::{Remote, MAX_ADVERTS};
 
 /// One advert that may be read.
 #[derive(Clone, Copy, Debug, Default)]
-struct Advert {
+struct PeerSource {
     /// Address of the next byte without a READ.
     address: u64,
     r_key: u32,
@@ -48,7 +48,7 @@ enum Refusal {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSources {
-    adverts: Ring<Advert, MAX_ADVERTS>,
+    adverts: Ring<PeerSource, MAX_ADVERTS>,
     /// True if the owner can read adverts; otherwise each is refused on arrival.
     readable: bool,
     refusal: Refusal,
@@ -131,7 +131,7 @@ impl PeerSources {
             return Ok(false);
         }
         let kept = self.readable
-            && self.adverts.push(Advert {
+            && self.adverts.push(PeerSource {
                 address: advert.address.saturating_add(inline.into()),
                 r_key: advert.r_key,
                 left: advert.size.saturating_sub(inline),

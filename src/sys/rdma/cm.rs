@@ -40,7 +40,7 @@ pub(crate) mod reason {
 }
 
 /// Events of a connection.
-pub(crate) enum Event<'a> {
+pub(crate) enum CmEvent<'a> {
     /// REP: the peer accepts.
     Reply {
         data: &'a [u8; REPLY_DATA],
@@ -68,10 +68,10 @@ pub(crate) enum Event<'a> {
 }
 
 /// Receiver of the events.
-pub(crate) trait Events: Send + Sync + 'static {
+pub(crate) trait CmEvents: Send + Sync + 'static {
     /// Handles an event. Context: process, one event after another, may sleep; all connections
     /// wait meanwhile. Must not drop the [`OwnedCmId`].
-    fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>);
+    fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
 }
 
 /// Reference to a connection with another owner.
@@ -210,7 +210,7 @@ pub(crate) struct OwnedCmId {
     connection: CmId,
     /// Set once sending REP was tried.
     replied: AtomicFlag,
-    events: Context<Arc<dyn Events>>,
+    events: Context<Arc<dyn CmEvents>>,
     _device: DeviceRef,
 }
 
@@ -229,7 +229,7 @@ impl core::ops::Deref for OwnedCmId {
 
 impl OwnedCmId {
     /// Makes a new connection, for [`OwnedCmId::request`].
-    pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
+    pub(crate) fn new(device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<Self> {
         let events = Context::new(events)?;
         // SAFETY: The device is in use; the context lives as long as the id.
         let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
@@ -252,7 +252,7 @@ impl OwnedCmId {
     pub(super) unsafe fn adopt(
         raw: NonNull<c::ib_cm_id>,
         device: &DeviceRef,
-        events: Arc<dyn Events>,
+        events: Arc<dyn CmEvents>,
     ) -> Result<Self> {
         let events = Context::new(events)?;
         // SAFETY: The id is alive, and `ib_cm` reads these two fields only when it calls back,
@@ -375,7 +375,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
     }
     // SAFETY: The context is that of an `OwnedCmId`, which is freed only after the id is destroyed,
     // for which this call is waited.
-    let events = unsafe { &*context.cast::<Arc<dyn Events>>() };
+    let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
     // SAFETY: `ib_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
     let what = match event.event {
@@ -384,25 +384,25 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
             let p = unsafe { &event.param.rep_rcvd };
             // SAFETY: The private data of a REP is always that long, whatever the peer filled in.
             let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
-            Event::Reply {
+            CmEvent::Reply {
                 data,
                 reads_out: p.initiator_depth,
                 reads_in: p.responder_resources,
             }
         }
         c::ib_cm_event_type_IB_CM_RTU_RECEIVED | c::ib_cm_event_type_IB_CM_USER_ESTABLISHED => {
-            Event::Ready
+            CmEvent::Ready
         }
         c::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
             // SAFETY: The kind of event says that this is the field in use.
-            Event::Rejected(unsafe { event.param.rej_rcvd.reason })
+            CmEvent::Rejected(unsafe { event.param.rej_rcvd.reason })
         }
-        c::ib_cm_event_type_IB_CM_REQ_ERROR => Event::RequestUnanswered,
-        c::ib_cm_event_type_IB_CM_REP_ERROR => Event::ReplyUnanswered,
-        c::ib_cm_event_type_IB_CM_DREQ_RECEIVED => Event::DisconnectRequest,
-        c::ib_cm_event_type_IB_CM_DREP_RECEIVED => Event::DisconnectReply,
-        c::ib_cm_event_type_IB_CM_DREQ_ERROR => Event::DisconnectUnanswered,
-        c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => Event::TimeWaitOver,
+        c::ib_cm_event_type_IB_CM_REQ_ERROR => CmEvent::RequestUnanswered,
+        c::ib_cm_event_type_IB_CM_REP_ERROR => CmEvent::ReplyUnanswered,
+        c::ib_cm_event_type_IB_CM_DREQ_RECEIVED => CmEvent::DisconnectRequest,
+        c::ib_cm_event_type_IB_CM_DREP_RECEIVED => CmEvent::DisconnectReply,
+        c::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::DisconnectUnanswered,
+        c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::TimeWaitOver,
         // MRA: the peer needs longer, which `ib_cm` handles. LAP, APR: no alternate paths here.
         _ => return 0,
     };

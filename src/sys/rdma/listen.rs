@@ -6,7 +6,7 @@
 //! during the callback that reports it.
 
 use super::super::bindings as c;
-use super::cm::{reason, Events, OwnedCmId, REQUEST_DATA};
+use super::cm::{reason, CmEvents, OwnedCmId, REQUEST_DATA};
 use super::device::DeviceRef;
 use super::netns;
 use crate::sys::address::Address;
@@ -153,7 +153,7 @@ impl<'a> Incoming<'a> {
     /// # Errors
     ///
     /// `EBUSY`: adopted before. `ENOMEM`.
-    pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn Events>) -> Result<OwnedCmId> {
+    pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<OwnedCmId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }

@@ -31,7 +31,7 @@ const FIRST_AREAS: usize = 16;
 /// # Invariants
 ///
 /// `address` is the result of `ib_dma_map_single` for all of `block` in that direction. An area
-/// that leaves its [`State`] is unmapped by [`Area::unmap`].
+/// that leaves its [`MapperState`] is unmapped by [`Area::unmap`].
 struct Area {
     block: Arc<Block>,
     address: u64,
@@ -76,7 +76,7 @@ impl Area {
     }
 }
 
-struct State {
+struct MapperState {
     /// `None` after the endpoint was destroyed; then nothing else is here, or will be again.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
@@ -84,7 +84,7 @@ struct State {
     spare: KVec<KBox<SgMapping>>,
 }
 
-impl State {
+impl MapperState {
     fn device(&self) -> Option<DeviceRef> {
         self.pd.as_ref().map(|pd| pd.device().clone())
     }
@@ -117,7 +117,7 @@ pub(crate) struct Mapper {
     software: bool,
     rxe: bool,
     #[pin]
-    state: SpinLock<State>,
+    state: SpinLock<MapperState>,
 }
 
 impl Mapper {
@@ -219,7 +219,7 @@ impl MapperOwner {
                 most_pages: SgMapping::most_pages(pd),
                 software: pd.device().is_virtual(),
                 rxe: pd.device().is_rxe(),
-                state <- new_spinlock!(State {
+                state <- new_spinlock!(MapperState {
                     pd: Some(pd.clone()),
                     areas,
                     spare,

@@ -21,7 +21,7 @@ use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
 /// Events of a search.
-pub(crate) enum Event {
+pub(crate) enum RouteEvent {
     /// Device, port and GIDs are found.
     AddressFound,
     /// They were not found.
@@ -34,9 +34,9 @@ pub(crate) enum Event {
     DeviceGoes,
 }
 
-pub(crate) trait Events: Send + Sync + 'static {
+pub(crate) trait RouteEvents: Send + Sync + 'static {
     /// Handles an event. Context: process, may sleep. Must not drop the [`RouteId`].
-    fn event(self: Arc<Self>, route: &Route, event: Event);
+    fn event(self: Arc<Self>, route: &Route, event: RouteEvent);
 }
 
 /// Reference to a search with another owner.
@@ -51,7 +51,7 @@ pub(crate) struct Route {
 
 /// Context of an id's callbacks.
 struct Found {
-    events: Arc<dyn Events>,
+    events: Arc<dyn RouteEvents>,
     /// The path is found and stays unchanged until the id is destroyed.
     found: AtomicFlag,
 }
@@ -77,7 +77,7 @@ impl Route {
         self.context().found.load(Acquire)
     }
 
-    /// Resolves the path, after [`Event::AddressFound`].
+    /// Resolves the path, after [`RouteEvent::AddressFound`].
     pub(crate) fn find_path(&self, timeout_ms: u32) -> Result {
         // SAFETY: By the invariants the id is alive; a wrong state is refused.
         to_result(unsafe { c::rdma_resolve_route(self.raw(), timeout_ms.max(1) as c_ulong) })
@@ -186,7 +186,7 @@ impl core::ops::Deref for RouteId {
 
 impl RouteId {
     /// Makes a search that has not begun.
-    pub(crate) fn new(net: &Net, events: Arc<dyn Events>) -> Result<Self> {
+    pub(crate) fn new(net: &Net, events: Arc<dyn RouteEvents>) -> Result<Self> {
         let context = Context::new(Found {
             events,
             found: AtomicFlag::new(false),
@@ -269,15 +269,15 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         EIO
     };
     let what = match event.event {
-        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressFound,
-        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => Event::NoAddress(status),
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => RouteEvent::AddressFound,
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => RouteEvent::NoAddress(status),
         c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => {
             context.found.store(true, Release);
-            Event::RouteFound
+            RouteEvent::RouteFound
         }
         c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
-        | c::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Event::NoRoute(status),
-        c::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceGoes,
+        | c::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => RouteEvent::NoRoute(status),
+        c::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => RouteEvent::DeviceGoes,
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.

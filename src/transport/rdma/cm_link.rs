@@ -9,7 +9,7 @@ use super::super::phase::{HasPhase, Phase};
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, EMSGSIZE, ESTALE, ETIMEDOUT};
-use crate::sys::rdma::cm::{self, reason, CmId, Event, Events, OwnedCmId};
+use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnedCmId};
 use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::{self as verbs, QpEvent, QpEvents, Sizes};
@@ -22,7 +22,7 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// State of a link. Protected by [`Inner::state`].
-struct State<O: Upcalls> {
+struct LinkState<O: Upcalls> {
     phase: Phase,
     /// Owner to notify; `None` once the handle is dropped.
     owner: Option<ARef<O>>,
@@ -51,7 +51,7 @@ pub(super) struct Inner<O: Upcalls> {
     #[pin]
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
-    state: SpinLock<State<O>>,
+    state: SpinLock<LinkState<O>>,
     // Deferred work, queued from any context.
     message_arrived: AtomicFlag,
     failed: AtomicFlag,
@@ -91,7 +91,7 @@ impl<O: Upcalls> CmLink<O> {
         reads_out: u8,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let most = config.reads.min(device.max_reads());
-        let state = State {
+        let state = LinkState {
             phase: Phase::New,
             owner: Some(owner.clone()),
             client: None,
@@ -342,36 +342,36 @@ impl<O: Upcalls> QpEvents for Inner<O> {
     }
 }
 
-impl<O: Upcalls> Events for Inner<O> {
-    fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>) {
+impl<O: Upcalls> CmEvents for Inner<O> {
+    fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>) {
         match event {
-            Event::Reply {
+            CmEvent::Reply {
                 data,
                 reads_out,
                 reads_in,
             } => {
                 self.replied(connection, data, reads_out, reads_in);
             }
-            Event::Ready => self.ready(),
-            Event::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
-            Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
+            CmEvent::Ready => self.ready(),
+            CmEvent::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
+            CmEvent::RequestUnanswered | CmEvent::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
                 _ => self.notify(|o, id| o.refused(id, ETIMEDOUT.into())),
             },
-            Event::DisconnectRequest => {
+            CmEvent::DisconnectRequest => {
                 // If this cannot be sent, the peer repeats the request, and `ib_cm` replies.
                 let _ = connection.disconnect_reply();
                 self.ended(self.close().left());
             }
-            Event::DisconnectReply => {
+            CmEvent::DisconnectReply => {
                 self.close();
                 self.gone(Disconnect::Acked);
             }
-            Event::DisconnectUnanswered => {
+            CmEvent::DisconnectUnanswered => {
                 self.close();
                 self.gone(Disconnect::TimedOut);
             }
-            Event::TimeWaitOver => {
+            CmEvent::TimeWaitOver => {
                 self.close();
                 self.notify(|o, id| o.disconnected(id, Disconnect::TimeWaitExit));
             }

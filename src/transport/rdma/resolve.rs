@@ -12,7 +12,7 @@ use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
 use crate::sys::rdma::device::DeviceRef;
-use crate::sys::rdma::route::{Event, Events, Route, RouteId};
+use crate::sys::rdma::route::{Route, RouteEvent, RouteEvents, RouteId};
 use crate::sys::work;
 use crate::sys::work::ModuleRef;
 use kernel::prelude::*;
@@ -149,22 +149,22 @@ impl<O: Upcalls> Lookup<O> {
     }
 }
 
-impl<O: Upcalls> Events for Lookup<O> {
-    fn event(self: Arc<Self>, route: &Route, event: Event) {
+impl<O: Upcalls> RouteEvents for Lookup<O> {
+    fn event(self: Arc<Self>, route: &Route, event: RouteEvent) {
         match event {
-            Event::AddressFound => {
+            RouteEvent::AddressFound => {
                 let time = self.query.lock().as_ref().map_or(0, |w| w.timeout_ms);
                 if let Err(e) = route.find_path(time) {
                     self.notify(Err(error(e)));
                 }
             }
-            Event::RouteFound => self.notify(usable(route).map(|_| ())),
-            Event::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
+            RouteEvent::RouteFound => self.notify(usable(route).map(|_| ())),
+            RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
                 // Not from here: a new attempt begins with the end of this one.
                 work::defer::<Arc<Self>, 0>(self);
             }
-            Event::NoAddress(e) | Event::NoRoute(e) => self.notify(Err(error(e))),
-            Event::DeviceGoes => {
+            RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
+            RouteEvent::DeviceGoes => {
                 if !self.notified.xchg(true, Full) {
                     self.owner.resolved(self.id(), Err(ENETDOWN.into()));
                 } else {

@@ -3,7 +3,7 @@
 //! The table of states and events by which a connection ends, written independently of the code,
 //! and properties of every path through it.
 
-use crate::closing::{CloseAction, Closing as End, Event, Transition};
+use crate::closing::{CloseAction, CloseEvent, Closing as End, Transition};
 use crate::state::State::{self, *};
 use std::collections::HashSet;
 
@@ -21,27 +21,27 @@ const STATES: [State; 11] = [
     Closing,
 ];
 
-const EVENTS: [Event; 16] = [
-    Event::LocalFin,
-    Event::PeerFin,
-    Event::FinAcked { linger2: 0 },
-    Event::FinAcked { linger2: 7 },
-    Event::FinAcked { linger2: -1 },
-    Event::Orphaned { linger2: 0 },
-    Event::Orphaned { linger2: 7 },
-    Event::Orphaned { linger2: -1 },
-    Event::Reset,
-    Event::Failed,
-    Event::Flushed,
+const EVENTS: [CloseEvent; 16] = [
+    CloseEvent::LocalFin,
+    CloseEvent::PeerFin,
+    CloseEvent::FinAcked { linger2: 0 },
+    CloseEvent::FinAcked { linger2: 7 },
+    CloseEvent::FinAcked { linger2: -1 },
+    CloseEvent::Orphaned { linger2: 0 },
+    CloseEvent::Orphaned { linger2: 7 },
+    CloseEvent::Orphaned { linger2: -1 },
+    CloseEvent::Reset,
+    CloseEvent::Failed,
+    CloseEvent::Flushed,
     down(true, false),
     down(false, false),
     down(false, true),
-    Event::Deadline { moving: false },
-    Event::Deadline { moving: true },
+    CloseEvent::Deadline { moving: false },
+    CloseEvent::Deadline { moving: true },
 ];
 
-const fn down(by_peer: bool, both_ended: bool) -> Event {
-    Event::LinkDown {
+const fn down(by_peer: bool, both_ended: bool) -> CloseEvent {
+    CloseEvent::LinkDown {
         by_peer,
         both_ended,
     }
@@ -63,7 +63,7 @@ impl If {
 }
 
 struct Row {
-    event: Event,
+    event: CloseEvent,
     orphaned: If,
     begun: If,
     states: &'static [State],
@@ -72,7 +72,12 @@ struct Row {
     act: CloseAction,
 }
 
-const fn row(event: Event, states: &'static [State], next: Option<State>, act: CloseAction) -> Row {
+const fn row(
+    event: CloseEvent,
+    states: &'static [State],
+    next: Option<State>,
+    act: CloseAction,
+) -> Row {
     Row {
         event,
         orphaned: If::Any,
@@ -124,187 +129,187 @@ const ALIVE: &[State] = &[
 const TABLE: &[Row] = &[
     // the program ends its stream
     row(
-        Event::LocalFin,
+        CloseEvent::LocalFin,
         &[SynRecv, Established],
         Some(FinWait1),
         CloseAction::SendFin,
     ),
     row(
-        Event::LocalFin,
+        CloseEvent::LocalFin,
         &[CloseWait],
         Some(LastAck),
         CloseAction::SendFin,
     ),
     // the peer does
     row(
-        Event::PeerFin,
+        CloseEvent::PeerFin,
         &[SynRecv, Established],
         Some(CloseWait),
         CloseAction::Nothing,
     ),
     row(
-        Event::PeerFin,
+        CloseEvent::PeerFin,
         &[FinWait1],
         Some(Closing),
         CloseAction::Nothing,
     ),
     row(
-        Event::PeerFin,
+        CloseEvent::PeerFin,
         &[FinWait2],
         Some(Close),
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::PeerFin,
+        CloseEvent::PeerFin,
         &[FinWait2],
         Some(Close),
         CloseAction::Nothing,
     ),
     // the peer has all of ours
     row(
-        Event::FinAcked { linger2: 0 },
+        CloseEvent::FinAcked { linger2: 0 },
         &[FinWait1],
         Some(FinWait2),
         CloseAction::AwaitFin(0),
     )
     .orphaned(),
     row(
-        Event::FinAcked { linger2: 7 },
+        CloseEvent::FinAcked { linger2: 7 },
         &[FinWait1],
         Some(FinWait2),
         CloseAction::AwaitFin(7),
     )
     .orphaned(),
     row(
-        Event::FinAcked { linger2: -1 },
+        CloseEvent::FinAcked { linger2: -1 },
         &[FinWait1],
         Some(Close),
         CloseAction::Abort,
     )
     .orphaned(),
     row(
-        Event::FinAcked { linger2: 0 },
+        CloseEvent::FinAcked { linger2: 0 },
         &[FinWait1],
         Some(FinWait2),
         CloseAction::Nothing,
     )
     .open(),
     row(
-        Event::FinAcked { linger2: 7 },
+        CloseEvent::FinAcked { linger2: 7 },
         &[FinWait1],
         Some(FinWait2),
         CloseAction::Nothing,
     )
     .open(),
     row(
-        Event::FinAcked { linger2: -1 },
+        CloseEvent::FinAcked { linger2: -1 },
         &[FinWait1],
         Some(FinWait2),
         CloseAction::Nothing,
     )
     .open(),
     row(
-        Event::FinAcked { linger2: 0 },
+        CloseEvent::FinAcked { linger2: 0 },
         &[Closing],
         Some(Close),
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::FinAcked { linger2: 7 },
+        CloseEvent::FinAcked { linger2: 7 },
         &[Closing],
         Some(Close),
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::FinAcked { linger2: -1 },
+        CloseEvent::FinAcked { linger2: -1 },
         &[Closing],
         Some(Close),
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::FinAcked { linger2: 0 },
+        CloseEvent::FinAcked { linger2: 0 },
         &[Closing],
         Some(Close),
         CloseAction::Nothing,
     ),
     row(
-        Event::FinAcked { linger2: 7 },
+        CloseEvent::FinAcked { linger2: 7 },
         &[Closing],
         Some(Close),
         CloseAction::Nothing,
     ),
     row(
-        Event::FinAcked { linger2: -1 },
+        CloseEvent::FinAcked { linger2: -1 },
         &[Closing],
         Some(Close),
         CloseAction::Nothing,
     ),
     // the end that closes last does not disconnect: the first one does
     row(
-        Event::FinAcked { linger2: 0 },
+        CloseEvent::FinAcked { linger2: 0 },
         &[LastAck],
         Some(Close),
         CloseAction::AwaitDisconnect,
     ),
     row(
-        Event::FinAcked { linger2: 7 },
+        CloseEvent::FinAcked { linger2: 7 },
         &[LastAck],
         Some(Close),
         CloseAction::AwaitDisconnect,
     ),
     row(
-        Event::FinAcked { linger2: -1 },
+        CloseEvent::FinAcked { linger2: -1 },
         &[LastAck],
         Some(Close),
         CloseAction::AwaitDisconnect,
     ),
     // the descriptor is closed
     row(
-        Event::Orphaned { linger2: 0 },
+        CloseEvent::Orphaned { linger2: 0 },
         &[FinWait2],
         None,
         CloseAction::AwaitFin(0),
     ),
     row(
-        Event::Orphaned { linger2: 7 },
+        CloseEvent::Orphaned { linger2: 7 },
         &[FinWait2],
         None,
         CloseAction::AwaitFin(7),
     ),
     row(
-        Event::Orphaned { linger2: -1 },
+        CloseEvent::Orphaned { linger2: -1 },
         &[FinWait2],
         Some(Close),
         CloseAction::Abort,
     ),
     row(
-        Event::Orphaned { linger2: 0 },
+        CloseEvent::Orphaned { linger2: 0 },
         &STATES,
         None,
         CloseAction::Limit,
     ),
     row(
-        Event::Orphaned { linger2: 7 },
+        CloseEvent::Orphaned { linger2: 7 },
         &STATES,
         None,
         CloseAction::Limit,
     ),
     row(
-        Event::Orphaned { linger2: -1 },
+        CloseEvent::Orphaned { linger2: -1 },
         &STATES,
         None,
         CloseAction::Limit,
     ),
     // resets and failures
-    row(Event::Reset, &[Close], None, CloseAction::FailLink),
-    row(Event::Reset, ALIVE, Some(Close), CloseAction::Abort),
-    row(Event::Failed, &[Close], None, CloseAction::FailLink),
-    row(Event::Failed, ALIVE, Some(Close), CloseAction::Fail),
-    row(Event::Flushed, &STATES, None, CloseAction::FailLink).not_begun(),
+    row(CloseEvent::Reset, &[Close], None, CloseAction::FailLink),
+    row(CloseEvent::Reset, ALIVE, Some(Close), CloseAction::Abort),
+    row(CloseEvent::Failed, &[Close], None, CloseAction::FailLink),
+    row(CloseEvent::Failed, ALIVE, Some(Close), CloseAction::Fail),
+    row(CloseEvent::Flushed, &STATES, None, CloseAction::FailLink).not_begun(),
     // the connection manager has the last word
     row(down(true, false), ALIVE, Some(Close), CloseAction::Fail),
     row(down(false, false), ALIVE, Some(Close), CloseAction::Cut).orphaned(),
@@ -312,45 +317,45 @@ const TABLE: &[Row] = &[
     row(down(false, true), ALIVE, Some(Close), CloseAction::Cut),
     // time
     row(
-        Event::Deadline { moving: false },
+        CloseEvent::Deadline { moving: false },
         &[FinWait2, Close],
         None,
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::Deadline { moving: true },
+        CloseEvent::Deadline { moving: true },
         &[FinWait2, Close],
         None,
         CloseAction::Disconnect,
     )
     .not_begun(),
     row(
-        Event::Deadline { moving: false },
+        CloseEvent::Deadline { moving: false },
         &[FinWait2, Close],
         None,
         CloseAction::Detach,
     ),
     row(
-        Event::Deadline { moving: true },
+        CloseEvent::Deadline { moving: true },
         &[FinWait2, Close],
         None,
         CloseAction::Detach,
     ),
     row(
-        Event::Deadline { moving: true },
+        CloseEvent::Deadline { moving: true },
         &[FinWait1, Closing, LastAck],
         None,
         CloseAction::Prolong,
     ),
     row(
-        Event::Deadline { moving: true },
+        CloseEvent::Deadline { moving: true },
         ALIVE,
         Some(Close),
         CloseAction::Fail,
     ),
     row(
-        Event::Deadline { moving: false },
+        CloseEvent::Deadline { moving: false },
         ALIVE,
         Some(Close),
         CloseAction::Fail,
@@ -361,7 +366,7 @@ const TABLE: &[Row] = &[
 fn end(orphaned: bool, begun: bool) -> End {
     let mut end = End::new();
     if begun {
-        end.on(Established, Event::Failed);
+        end.on(Established, CloseEvent::Failed);
         assert!(end.has_begun());
     }
     if orphaned {
@@ -460,10 +465,10 @@ fn nothing_comes_back_to_life() {
 fn our_end_is_sent_once() {
     for (state, end) in reachable() {
         let mut end = end.clone();
-        let step = end.on(state, Event::LocalFin);
+        let step = end.on(state, CloseEvent::LocalFin);
         if step.act == CloseAction::SendFin {
             let state = step.state.unwrap();
-            let again = end.on(state, Event::LocalFin);
+            let again = end.on(state, CloseEvent::LocalFin);
             assert_eq!(again.act, CloseAction::Nothing, "{state:?}");
         }
     }
@@ -489,7 +494,7 @@ fn an_orphan_ends_by_time_alone() {
         end.orphan();
         let mut steps = 0;
         loop {
-            let step = end.on(state, Event::Deadline { moving: false });
+            let step = end.on(state, CloseEvent::Deadline { moving: false });
             state = step.state.unwrap_or(state);
             if step.act == CloseAction::Detach {
                 break;
