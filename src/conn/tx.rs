@@ -11,7 +11,7 @@ use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::debug::debug;
 use crate::sys::errno::Errno;
-use crate::sys::net::sock::Ends;
+use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::trace;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{SendWr, Status};
@@ -107,7 +107,9 @@ impl Connection {
         };
         self.tx.unsent() == 0
             && !self.zcopy.has_posted()
-            && protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
+            && (protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
+                // the first message shows that the peer has the reply
+                || sk.state() == State::SynRecv)
     }
 
     /// Returns true if a reader waits that has read everything.

@@ -300,5 +300,8 @@ fn prepare(
         }
         c.options.private_data(ack.encode())
     };
-    request.reply(&link, &private_data)
+    request.reply(&link, &private_data)?;
+    // arms the receive queue: a message takes the place of an RTU
+    child.progress();
+    Ok(())
 }

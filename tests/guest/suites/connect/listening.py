@@ -414,6 +414,33 @@ def defer_accept(e):
     e.note("data at once", calls.recv(far, 100, socket.MSG_DONTWAIT))
 
 
+# Bits behind the start of the UDP header: QP 1 (the connection manager), and the attribute ID of an
+# RTU.
+RTU = "@th,104,24 1 @th,352,16 0x14"
+
+
+@case(reference=False)
+def ready_message_lost(e):
+    """Each RTU is lost: the first bytes show that the peer is connected. rxe does not report
+    IB_EVENT_COMM_EST."""
+    listener = e.listen()
+    netns.run("peer", "nft add table inet sdp_rtu")
+    try:
+        netns.run("peer", "nft add chain inet sdp_rtu in { type filter hook input priority 0 ; }")
+        netns.run("peer", f"nft add rule inet sdp_rtu in udp dport {netns.ROCE} {RTU} counter drop")
+        near = e.connect(listener)
+        near.send(b"first")
+        e.wait(listener)
+        far, _ = listener.accept()
+        e.equal(e.keep(far).recv_exactly(5), b"first", "data")
+        far.sendall(b"answer")
+        e.equal(near.recv_exactly(6), b"answer", "reply")
+        counted = netns.run("peer", "nft list chain inet sdp_rtu in")
+        e.check("packets 0 " not in counted, f"no RTU was dropped: {counted}")
+    finally:
+        netns.run("peer", "nft delete table inet sdp_rtu")
+
+
 @case(reference=False)
 def past_a_firewall(e):
     """A rule that closes a port to TCP does not close it to SDP: netfilter does not see connections
