@@ -54,6 +54,10 @@ static uint received_late;
 module_param(received_late, uint, 0644);
 MODULE_PARM_DESC(received_late, "Delay of receive completions (us)");
 
+static uint overtaken;
+module_param(overtaken, uint, 0644);
+MODULE_PARM_DESC(overtaken, "Delay of completions of READs, which those of SENDs behind them overtake (us)");
+
 static bool elsewhere;
 module_param(elsewhere, bool, 0644);
 MODULE_PARM_DESC(elsewhere, "Deliver CQ events on another processor");
@@ -312,6 +316,21 @@ static bool can_be_seen(struct queue *q)
 	return q->head != q->tail && ktime_compare(q->held[q->head % q->size].at, ktime_get()) <= 0;
 }
 
+/* Puts the completion of a SEND, the last one taken, before those of READs. */
+static void overtake(struct queue *q)
+{
+	unsigned int at;
+
+	for (at = q->tail; at != q->head; at--) {
+		struct held *h = &q->held[at % q->size], *before = &q->held[(at - 1) % q->size];
+
+		if (h->wc.opcode != IB_WC_SEND || before->wc.opcode != IB_WC_RDMA_READ)
+			break;
+		swap(h->wc, before->wc);
+		swap(h->at, before->at);
+	}
+}
+
 /* Moves completions from the driver's queue. */
 static void take(struct queue *q)
 {
@@ -321,6 +340,10 @@ static void take(struct queue *q)
 		if (real.poll_cq(q->cq, 1, &h->wc) != 1)
 			break;
 		h->at = ktime_add_us(ktime_get(), h->wc.opcode & IB_WC_RECV ? received_late : sent_late);
+		if (overtaken && h->wc.opcode == IB_WC_RDMA_READ)
+			h->at = ktime_add_us(h->at, overtaken);
+		if (overtaken)
+			overtake(q);
 		q->tail++;
 	}
 }

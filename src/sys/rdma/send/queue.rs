@@ -24,6 +24,15 @@ pub(crate) struct SendWc {
     pub(crate) kind: WcKind,
 }
 
+impl SendWc {
+    /// A completion that the device must not report: the connection has to end.
+    const INVALID: Self = SendWc {
+        cookie: 0,
+        status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+        kind: WcKind::Message,
+    };
+}
+
 /// Kind of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WcKind {
@@ -57,6 +66,8 @@ pub(super) enum WrKind {
 pub(super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
+    /// Set if it has a completion of its own.
+    signaled: bool,
     /// Buffers that the device reads for a message.
     pub(super) kept: [Option<Arc<Mapping>>; MAX_SGES as usize],
 }
@@ -282,13 +293,17 @@ impl<B: BlockMemory> SendQueue<B> {
 
     /// Counts the work request at `tail`, which is complete but for its flags and its number.
     pub(super) fn queue(&mut self, signaled: bool, mut flags: c::ib_send_flags) {
-        if signaled || self.must_signal() {
+        let signaled = signaled || self.must_signal();
+        if signaled {
             flags |= c::ib_send_flags_IB_SEND_SIGNALED;
             self.unsignaled = 0;
         } else {
             self.unsignaled += 1;
         }
         let index = self.slot_of(self.tail);
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.signaled = signaled;
+        }
         if let Some(wr) = self.wrs.get_mut(index) {
             let wr = wr.head();
             wr.send_flags = flags;
@@ -362,6 +377,9 @@ impl<B: BlockMemory> SendQueue<B> {
         }
         loop {
             while self.head != self.done {
+                if self.is_overtaken() {
+                    return Some(SendWc::INVALID);
+                }
                 if let Some(sent) = self.retire() {
                     return Some(sent);
                 }
@@ -375,16 +393,24 @@ impl<B: BlockMemory> SendQueue<B> {
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
                 // Unknown, or reported twice: completes nothing.
-                return Some(SendWc {
-                    cookie: 0,
-                    status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
-                    kind: WcKind::Message,
-                });
+                return Some(SendWc::INVALID);
             }
-            // INVARIANT: A send queue completes in order.
+            // INVARIANT: A send queue completes in order, which `is_overtaken` checks.
             self.done = position.wrapping_add(1);
             self.status = WcStatus(wc.status);
         }
+    }
+
+    /// Returns true if a later completion has overtaken that of the request at `head`. The device
+    /// may still access its memory, so the slot keeps that until the QP is destroyed.
+    fn is_overtaken(&mut self) -> bool {
+        let last = self.head.wrapping_add(1) == self.done;
+        let slot = self.slots.get(self.slot_of(self.head));
+        let overtaken = !last && slot.is_some_and(|s| s.signaled);
+        if overtaken {
+            (self.done, self.broken) = (self.head, true);
+        }
+        overtaken
     }
 
     /// Takes the complete request at `head` out of the ring. Returns it if it is to be reported.

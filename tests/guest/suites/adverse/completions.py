@@ -3,9 +3,12 @@
 device."""
 
 import itertools
+import time
 
 from lib import adverse, registry
 from lib.registry import case
+
+from ..zcopy.blocks import eager
 
 # Each behaviour by itself, and all together.
 DEVICES = {
@@ -39,6 +42,34 @@ def answers(e):
             task.result()
             near.close()
             e.equal(far.recv(1), b"", f"{name}, end")
+
+
+@case(families=("v4",), reference=False)
+def out_of_order(e):
+    """The completion of a SEND overtakes that of the READ in front of it, as on siw. The memory may
+    not be written yet: the connection ends, and the reader gets no byte of it."""
+    size = 1 << 16
+    near, far = e.pair()
+    eager(near)
+    far.send(b"x")
+    near.recv(1)
+    with adverse.device(e, overtaken=300_000):
+        near, far = e.pair()
+        eager(near)
+        sender = e.task(lambda: e.error(near.sendall, b"\x5a" * size))
+        reader = e.task(lambda: e.outcome(far.recv, size))
+
+        def answers():
+            while e.error(far.send, b"x") == "ok":
+                time.sleep(0.005)
+
+        answerer = e.task(answers)
+        got = reader.result()
+        # the error is reported once, perhaps to send()
+        e.check(got in ("ECONNABORTED", b""), f"recv() gave {got[:60]!r}")
+        sender.result()
+        near.close()
+        answerer.result()
 
 
 def on_device(name, settings, other, module=__name__):
