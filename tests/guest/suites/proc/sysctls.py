@@ -9,6 +9,7 @@ import socket
 from lib import calls, either, netns, observe
 from lib.consts import SDP_ASYNC_SEND, SDP_ZCOPY_THRESH
 from lib.registry import case
+from lib.tracing import tracing
 
 from .module import refcount
 
@@ -23,7 +24,7 @@ def sysctl_case(function):
     return case(function, reference=False, families=("v4",), timeout=60)
 
 
-def sockets(e, most):
+def sockets(e, most=10):
     """Opens up to `most` sockets. Returns the number that the limits allow."""
     kept = []
     for _ in range(most):
@@ -136,6 +137,69 @@ def owner(e):
     e.equal(e.child(without_privilege).result(), {"EACCES"}, "without privilege")
     e.equal(e.child(netns.root_elsewhere, False, lambda: {e.error((FOLDER / name).write_text, "1") for name, *_ in ROWS}).result(), {"EACCES"},
             "root of another user namespace")
+
+
+def buffers(e):
+    """Returns the number of receive buffers that an end posts at most, and the payload of each at
+    first."""
+    listener, near = e.listen("self", host=e.loopback), e.socket()
+    near.connect(e.address(e.loopback, listener.port))
+    far = e.keep(listener.accept()[0])
+    size = near.get(TCP, socket.TCP_MAXSEG)
+    with tracing(e, "sdp_send") as read:
+        far.recv_exactly(e.fill(near))
+        near.sendall(bytes(100000))
+        far.recv_exactly(100000)
+        return max(int(fields["bufs"]) for _, fields in read() if fields["remote"].endswith(f":{near.port}")), size
+
+
+def over_budget(e):
+    """Returns true if memory of 8 MiB was not pinned for lack of budget."""
+    listener, near = e.listen("self", host=e.loopback), e.socket()
+    near.connect(e.address(e.loopback, listener.port))
+    far = e.keep(listener.accept()[0])
+    before = observe.stats()["pin over budget"]
+    reader = e.task(far.recv, 8 << 20, socket.MSG_WAITALL)
+    near.sendall(bytes(8 << 20))
+    e.equal(len(reader.result()), 8 << 20, "bytes")
+    return observe.stats()["pin over budget"] > before
+
+
+@sysctl_case
+def lower_only(e):
+    """A value above the module's has no effect, one below has. Each of params.def that
+    docs/parameters.md calls `lower only`, and rcvbuf_initial_size, which has a limit as well."""
+    # The module's value, the namespace's, and what both do.
+    table = {
+        "max_sockets_per_user": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
+        "max_sockets_per_net": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
+        "max_pinned_send_user": (over_budget, (0, 1000000, True), (0, -1, True), (-1, 0, True), (-1, 1000000, False)),
+        "max_pinned_receive_user": (over_budget, (0, 1000000, True), (0, -1, True), (-1, 0, True), (-1, 1000000, False)),
+        "sdp_rx_size": (lambda e: buffers(e)[0] > 8, (8, 63, False), (31, 8, False), (31, 63, True)),
+        "rcvbuf_initial_size": (lambda e: buffers(e)[1], (2048, 65536, 8192), (2048, 512, 512), (16384, 65536, 16384)),
+    }
+    page = (pathlib.Path(__file__).parents[4] / "docs/parameters.md").read_text()
+    limited = set(re.findall(r"(?m)^\| `net\.sdp\.(\w+)` \| (?:lower only|up to)", page))
+    e.equal(set(table), limited, "rows of docs/parameters.md")
+
+    def inside():
+        netns.unshare()
+        netns.run("self", "ip link set lo up")
+        results = []
+        for name, (effect, *rows) in table.items():
+            for of_module, own, _ in rows:
+                netns.sysctl(f"sdp/{name}", own)
+                with either.parameters(**{name: of_module}):
+                    results.append([name, of_module, own, effect(e)])
+            # As high as the module's.
+            netns.sysctl(f"sdp/{name}", max(row[1] for row in rows))
+        return results
+    before = netns.local_transport(True)
+    try:
+        wanted = [[name, *row] for name, (_, *rows) in table.items() for row in rows]
+        e.equal(e.child(inside).result(), wanted, "effects")
+    finally:
+        netns.local_transport(before)
 
 
 @sysctl_case
