@@ -11,7 +11,7 @@ from lib import calls, memory, netns, observe, pattern
 from lib.registry import case
 
 SETUP, ENTER, REGISTER = 425, 426, 427
-REGISTER_BUFFERS, REGISTER_FILES, REGISTER_BUFFER_RING = 0, 2, 22
+REGISTER_BUFFERS, UNREGISTER_BUFFERS, REGISTER_FILES, REGISTER_BUFFER_RING = 0, 1, 2, 22
 FIXED_BUF, REPORT_USAGE, COPIED, MORE, NOTIF = 1 << 2, 1 << 3, 1 << 31, 2, 8
 OP_POLL_ADD, OP_ACCEPT, OP_CONNECT, OP_SEND, OP_RECV, OP_SEND_ZC = 6, 13, 16, 26, 27, 47
 GETEVENTS = 1
@@ -41,6 +41,11 @@ class Ring:
         """Makes the memory buffer number 0 of the ring."""
         vector = calls.Iovec(ctypes.addressof(area), len(area))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFERS, ctypes.byref(vector), 1) < 0:
+            raise OSError(ctypes.get_errno(), "io_uring_register")
+
+    def unregister(self):
+        """The ring has no buffer any more."""
+        if calls.libc.syscall(REGISTER, self._fd, UNREGISTER_BUFFERS, None, 0) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def close(self):
@@ -179,6 +184,34 @@ def zero_copy(e):
     e.check(far.recv_exactly(40000) == pattern.Pattern(8).at(0, 40000), "the data differs")
     if flags & 2:
         e.note("notification", (ring.result()[0], 1))
+
+
+@case(families=("v4",), timeout=60)
+def into_a_registered_buffer(e):
+    """RECV with a registered buffer, from within a page on, before and after the bytes arrive.
+    Beyond the buffer's end it fails, and takes nothing."""
+    ring = Ring(e)
+    near, far = e.pair()
+    most, begin = 1 << 20, 123
+    area = (ctypes.c_char * (most + 2 * begin))()
+    ring.register(area)
+    place = ctypes.addressof(area) + begin
+    for size in (5, 70_000, most):
+        for first in ("receive", "send"):
+            ctypes.memset(area, 0, len(area))
+            data = pattern.Pattern(size).at(0, size)
+            task = None if first == "receive" else e.task(near.sendall, data)
+            if task:
+                e.unread(far, min(size, 1000))
+            ring.submit(OP_RECV, far, place, size, flags=socket.MSG_WAITALL, tag=1, ioprio=FIXED_BUF)
+            task = task or e.task(near.sendall, data)
+            e.note(f"{size} bytes, {first} first", ring.result()[:2])
+            task.result()
+            e.check(area.raw == bytes(begin) + data + bytes(most - size + begin), f"other bytes, of {size}, {first} first")
+    near.send(b"kept")
+    ring.submit(OP_RECV, far, place + most, begin + 1, tag=2, ioprio=FIXED_BUF)
+    e.note("beyond the end", ring.result()[:2])
+    e.equal(far.recv_exactly(4), b"kept", "bytes after that")
 
 
 @case
