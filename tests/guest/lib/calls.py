@@ -255,6 +255,10 @@ def splice(source, target, count, flags=0):
     return sized("splice", fd_of(source), None, fd_of(target), None, ctypes.c_size_t(count), flags)
 
 
+def tee(source, target, count, flags=0):
+    return sized("tee", fd_of(source), fd_of(target), ctypes.c_size_t(count), flags)
+
+
 def setns(space):
     """Moves the calling thread to another network namespace, permanently."""
     return plain("setns", space, 0x40000000)
