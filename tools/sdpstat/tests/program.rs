@@ -70,6 +70,36 @@ rx_bytes      5
     assert_eq!(out, wanted);
 }
 
+/// A reader of the file finds the old text or the new one, also where it cannot be written.
+#[test]
+fn a_file_that_is_replaced() {
+    let proc = Procfs::new("file");
+    let folder = proc.0.join("textfile");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("sdp.prom");
+    fs::write(&file, "old").unwrap();
+    let old = fs::File::open(&file).unwrap();
+    let write = |to: &str| proc.run(&["--prometheus=text", "-o", to]);
+    assert_eq!(
+        write(file.to_str().unwrap()),
+        (Some(0), String::new(), String::new())
+    );
+    assert_eq!(std::io::read_to_string(old).unwrap(), "old");
+    let text = fs::read_to_string(&file).unwrap();
+    for line in [
+        "# TYPE sdp_received_bytes_total counter",
+        "sdp_received_bytes_total 5",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{text}");
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    let (status, _, err) = write(folder.to_str().unwrap());
+    assert_eq!(status, Some(1));
+    assert!(err.starts_with("sdpstat: "), "{err}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(&proc.0).unwrap().count(), 2);
+}
+
 #[test]
 fn complaints() {
     let proc = Procfs::new("complaints");
