@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 PROJECT = SCRIPTS.parent
 RUSTC = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
 VERSION = "7.2.12+deb13-amd64"
-CONFIG = f'CONFIG_CC_VERSION_TEXT="nonesuch-gcc-99 (Debian) 99"\nCONFIG_RUSTC_VERSION_TEXT="{RUSTC}"\nCONFIG_RUST=y\n'
+CONFIG = f'CONFIG_CC_VERSION_TEXT="nonesuch-gcc-99 (Debian) 99"\nCONFIG_RUSTC_VERSION_TEXT="{RUSTC}"\nCONFIG_RUST=y\nCONFIG_DEBUG_INFO_BTF_MODULES=y\n'
 
 
 class Build(unittest.TestCase):
@@ -46,7 +46,7 @@ class Build(unittest.TestCase):
         """Makes a tree that looks prepared, and whose make prints its arguments."""
         (where / "rust").mkdir(parents=True)
         (where / "rust/libkernel.rmeta").touch()
-        (where / "Makefile").write_text(".PHONY: modules\nmodules:\n\t@echo building in $(M) for $(CURDIR) with $(CC), BTF [$(CONFIG_DEBUG_INFO_BTF_MODULES)]\n")
+        (where / "Makefile").write_text("CONFIG_DEBUG_INFO_BTF_MODULES = y\n.PHONY: modules\nmodules:\n\t@echo building in $(M) for $(CURDIR) with $(CC), BTF [$(CONFIG_DEBUG_INFO_BTF_MODULES)]\n")
         if mark:
             (where / ".ib-sdp").write_text(mark)
 
@@ -151,6 +151,24 @@ class Build(unittest.TestCase):
         log, seen = self.run_it(0)
         self.assertEqual(seen, "")
         self.assertIn(f"building in {self.folder} for {self.cache / VERSION} with gcc, BTF []", log)
+
+    def test_btf(self):
+        """The BTF of the kernel is taken from its image. An image without BTF does no harm."""
+        checksum = subprocess.run(["cksum"], input=CONFIG, capture_output=True, text=True).stdout
+        tree, image = self.cache / VERSION, self.modules / VERSION / "vmlinuz"
+        self.tree(tree, f"1 7.2.12-1 {checksum}")
+        (tree / "scripts").mkdir()
+        (tree / "scripts/extract-vmlinux").write_text('cat "$1"')
+        image.parent.mkdir()
+        image.write_bytes(Path(sys.executable).read_bytes())
+        log, _ = self.run_it(0)
+        self.assertIn(f"no BTF in {image}", log)
+        self.assertIn("with gcc, BTF []", log)
+        (self.folder / "btf").write_text("BTF")
+        subprocess.run(["objcopy", "--add-section", f".BTF={self.folder}/btf", image], check=True)
+        log, _ = self.run_it(0)
+        self.assertEqual(((tree / "vmlinux").read_text(), "with gcc, BTF [y]" in log), ("BTF", True), log)
+        self.assertFalse(list(tree.glob(".btf-*")))
 
     def test_a_tree_of_other_headers_is_not_taken(self):
         def checksum(text):

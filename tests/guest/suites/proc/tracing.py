@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The tracepoints below events/sdp report events, each of its own socket."""
 
+import pathlib
+import platform
+
 from lib.registry import case
 from lib.tracing import end, tracing
 
@@ -58,3 +61,13 @@ def a_stall(e):
         e.check(stalls, "no event")
         e.check(all(int(f["credits"]) <= 2 and int(f["unsent"]) > 0 for f in stalls), f"events {stalls[:3]}")
         e.keep(far)
+
+
+@case(reference=False, families=("v4",))
+def btf(e):
+    """The module has BTF of its C functions, based on that of the kernel."""
+    folder = pathlib.Path("/sys/kernel/btf")
+    if platform.machine() != "x86_64" or not (folder / "vmlinux").exists():
+        e.skip("no BTF in the image of this kernel")
+    names = (folder / "ib_sdp").read_bytes().split(b"\0")
+    e.equal([name in names for name in (b"sdp_h_tcp_begin", b"tcp_sendmsg_locked")], [True, False], "names of the module and of the kernel")
