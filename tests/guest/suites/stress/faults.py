@@ -64,6 +64,21 @@ def reordering(e):
             task.result()
 
 
+@case(reference=False, families=("v4",), timeout=240)
+def reordering_without_copies(e):
+    """The same for blocks both ways, which the peer reads and writes."""
+    with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
+        near, far = blocks.pair(e)
+        total = 3 * blocks.MIB
+        counters = blocks.Counters()
+        tasks = [e.task(pattern.send, near, 3, total, [300000]), e.task(pattern.send, far, 4, total, [100000]),
+                 e.task(pattern.receive, near, 4, total, [200000]), e.task(pattern.receive, far, 3, total, [400000])]
+        for task in tasks:
+            e.equal(task.result(), total, "bytes")
+        e.check(counters.gained("zcopy rx_bytes") > 0, "all was copied")
+    blocks.unpinned(e)
+
+
 @case(reference=False, timeout=120)
 def connects_under_loss(e):
     """Connections are made and ended over a bad wire."""
