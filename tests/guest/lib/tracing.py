@@ -49,5 +49,39 @@ def work_of_the_module():
         instance.rmdir()
 
 
+def has_probes():
+    return (TRACING / "kprobe_events").exists()
+
+
+@contextlib.contextmanager
+def durations(function):
+    """Returns a function that returns how long each call of a function of the kernel took (s)."""
+    instance, group = TRACING / "instances" / f"sdp-time-{os.getpid()}", f"sdp_test_{os.getpid()}"
+
+    def probes(text):
+        file = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
+        os.write(file, text.encode())
+        os.close(file)
+
+    probes(f"p:{group}/begins {function}\nr:{group}/ends {function}\n")
+    instance.mkdir()
+    enable = instance / "events" / group / "enable"
+    try:
+        enable.write_text("1")
+
+        def read():
+            times = {"begins": [], "ends": []}
+            for line in (instance / "trace").read_text().splitlines():
+                if match := re.search(r"\s(?P<time>[0-9.]+): (?P<event>begins|ends): ", line):
+                    times[match["event"]].append(float(match["time"]))
+            return [end - begin for begin, end in zip(times["begins"], times["ends"])]
+
+        yield read
+    finally:
+        enable.write_text("0")
+        instance.rmdir()
+        probes(f"-:{group}/begins\n-:{group}/ends\n")
+
+
 def end(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

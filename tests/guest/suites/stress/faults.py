@@ -12,10 +12,14 @@ import struct
 import subprocess
 import time
 
-from lib import calls, either, faults, memory, netns, observe, pattern
+from lib import calls, consts, either, faults, memory, netns, observe, pattern, tracing
 from lib.registry import case
+from suites.lifecycle.states import without
 from suites.stress.connections import settled
 from suites.zcopy import blocks
+
+# Number of connections of a device that is removed.
+MANY = 30
 
 
 def reusable(sock):
@@ -148,6 +152,35 @@ def device_goes(e):
     back = e.socket("peer")
     e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
             "a connection to the listener of before", patience=e.patience * 3)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def device_goes_with_many(e):
+    """The removal of a device takes a moment, whatever the number of loaded connections: their
+    queue pairs are reset and destroyed together. Four have bytes in flight both ways, the others
+    blocks that nobody reads. Only the kernel's call counts."""
+    if not shutil.which("rdma") or not tracing.has_probes():
+        e.skip("no rdma tool, or no kprobes")
+    listener, block = e.listen(backlog=MANY), bytes(65536)
+    pairs = [e.pair(listener) for _ in range(MANY)]
+    tasks = [e.task(e.error, function, sock, number, 1 << 30, [60000], *flags) for number, pair in enumerate(pairs[:4])
+             for function, sock, *flags in ((pattern.send, pair[0], socket.MSG_NOSIGNAL), (pattern.receive, pair[1]))]
+    counters = blocks.Counters()
+    for near, _ in pairs[4:]:
+        blocks.eager(near)
+        near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        for _ in range(4):
+            near.send(block, consts.MSG_ZEROCOPY)
+    e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL") >= MANY, "adverts")
+    with tracing.durations("ib_unregister_device_and_put") as took:
+        with without("self", "rxe0"):
+            results = [task.result() for task in tasks]
+            results += [e.error(near.send, b"x", socket.MSG_NOSIGNAL) for near, _ in pairs[4:]]
+        [seconds] = took()
+    e.check("ok" not in results, f"ended with {results}")
+    e.note("seconds", round(seconds, 2))
+    e.check(seconds < e.patience / 2, f"the removal took {seconds:.2f} s")
+    blocks.unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
