@@ -2,7 +2,9 @@
 """Programs of examples/: client and server by SDP over the wire and locally, and by TCP."""
 
 import pathlib
+import re
 
+from lib import netns
 from lib.preload import be_patient, each_way, wait_for_listener
 from lib.programs import Program
 
@@ -50,3 +52,26 @@ def echo(e, way):
         client_of(e, way, name, "SDP")
         e.equal(program.line(), "connection by SDP\n", f"the second line of the server in {name}")
         program.end()
+
+
+@each_way(ways=("by_rdma", "locally"))
+def completions(e, way):
+    """Sends and receives that complete by an eventfd: nothing is copied, either way. The server
+    replies to another client, too."""
+    be_patient(e)
+    before = netns.parameter("sdp_zcopy_thresh", 65536)
+    e.at_end.append(lambda: netns.parameter("sdp_zcopy_thresh", before))
+    program = Program(e, words(e, [BUILT / "completions"], PORT), way.where)
+    e.equal(program.line(), f"listening on port {PORT}\n", "the first line of the server")
+    wait_for_listener(e, PORT, way.where, sdp=True)
+    client_of(e, way, "c", "SDP")
+    client = words(e, [BUILT / "completions"], way.host, PORT, 1 << 20, 5)
+    for how in ([], ["plain"]):
+        def copies_nothing(how=how):
+            said = Program(e, client + how).output(e.patience * 6)
+            found = re.fullmatch(r"5 messages of 1048576 bytes, [0-9.]+ us each, not copied: (\d+) % sent, (\d+) % received\n", said)
+            e.check(found, f"the client said {said!r}")
+            return found.groups() == ("100", "100")
+        e.lucky(copies_nothing, f"{how}: something was copied")
+    e.check(program.running(), "the server has ended")
+    program.end()
