@@ -49,10 +49,6 @@ def work_of_the_module():
         instance.rmdir()
 
 
-def has_probes():
-    return (TRACING / "kprobe_events").exists()
-
-
 @contextlib.contextmanager
 def durations(function):
     """Returns a function that returns how long each call of a function of the kernel took (s)."""

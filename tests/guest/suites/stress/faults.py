@@ -159,8 +159,8 @@ def device_goes_with_many(e):
     """The removal of a device takes a moment, whatever the number of loaded connections: their
     queue pairs are reset and destroyed together. Four have bytes in flight both ways, the others
     blocks that nobody reads. Only the kernel's call counts."""
-    if not shutil.which("rdma") or not tracing.has_probes():
-        e.skip("no rdma tool, or no kprobes")
+    if not shutil.which("rdma") or os.uname().release.endswith("-debug"):
+        e.skip("no rdma tool, or a kernel without ftrace, where a kprobe takes minutes")
     listener, block = e.listen(backlog=MANY), bytes(65536)
     pairs = [e.pair(listener) for _ in range(MANY)]
     tasks = [e.task(e.error, function, sock, number, 1 << 30, [60000], *flags) for number, pair in enumerate(pairs[:4])
