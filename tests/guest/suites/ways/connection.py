@@ -69,7 +69,7 @@ class Thread(threading.Thread):
             self.error = f"{type(error).__name__} {error} ({' '.join(places)})"
 
 
-def disturb(dice, threads):
+def disturb(dice, threads, parameters):
     """A signal, a fork, or another value of a parameter."""
     what = dice.random()
     if what < 0.1:
@@ -78,16 +78,16 @@ def disturb(dice, threads):
             time.sleep(0.01)
             os._exit(0)
         os.waitpid(child, 0)
-    elif what < 0.3:
-        name = dice.choice(list(PARAMETERS))
-        change(name, dice.choice(PARAMETERS[name]))
+    elif what < 0.3 and parameters:
+        name = dice.choice(list(parameters))
+        change(name, dice.choice(parameters[name]))
     else:
         thread = dice.choice(threads)
         if thread.is_alive():
             signal.pthread_kill(thread.ident, signal.SIGUSR1)
 
 
-def play(e, seed, number, steps):
+def play(e, seed, number, steps, parameters):
     """One connection; the reason if it fails."""
     dice = random.Random(seed * 1000003 + number)
     near, far = connect(e, consts.IPPROTO_SDP if number & 1 else 0, bool(number & 2))
@@ -103,7 +103,7 @@ def play(e, seed, number, steps):
     end = time.monotonic() + TIME
     while any(t.is_alive() for t in threads) and not any(t.error for t in threads) and time.monotonic() < end:
         threads[0].join(dice.choice((0.002, 0.02, 0.1)))
-        disturb(dice, threads)
+        disturb(dice, threads, parameters)
     states = [f"{t.name}: {t.error or ('goes on' if t.is_alive() else t.result)} {t.worker.history[-6:]}" for t in threads]
     sent, back, received, received_back = (t.result for t in threads)
     good = None not in (sent, back) and (sent, back) == (received, received_back)
@@ -125,7 +125,7 @@ def mixed(e):
     total = 0
     try:
         for number in [int(only)] if only else range(rounds):
-            count, why = Child(TIME + 60, play, e, seed, number, steps).result()
+            count, why = Child(TIME + 60, play, e, seed, number, steps, PARAMETERS).result()
             e.check(not why, f"SEED={seed} ONLY={number} STEPS={steps}: {why}")
             total += count
     finally:
