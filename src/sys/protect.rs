@@ -110,6 +110,11 @@ extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     }
 }
 
+/// Returns the address of the `mm_struct` of the calling process, 0 without one.
+pub(crate) fn current_mm() -> usize {
+    kernel::current!().mm().map_or(0, |mm| mm.as_raw().addr())
+}
+
 impl<H: Handler> Protector<H> {
     /// Makes one for the calling process; [`Protector::wait`] before its use. Sleeps.
     ///
@@ -144,10 +149,15 @@ impl<H: Handler> Protector<H> {
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
     }
 
+    /// Returns the address of its `mm_struct`, which is not another one's while it is open.
+    pub(crate) fn mm(&self) -> usize {
+        // SAFETY: By the invariants; `sdp_h_protect_init` has set it, and it stays.
+        unsafe { (*self.raw.get()).mm }.addr()
+    }
+
     /// Returns true if it is the calling process's.
     pub(crate) fn is_mine(&self) -> bool {
-        // SAFETY: By the invariants; reads an address, which is not another one's while it is open.
-        unsafe { c::sdp_h_protect_is_mine(self.raw.get()) }
+        self.mm() == current_mm()
     }
 
     /// Queues [`Handler::run`]. Context: any. No effect once it is closed.

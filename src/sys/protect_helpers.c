@@ -282,11 +282,6 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	mmdrop(p->mm);
 }
 
-bool sdp_h_protect_is_mine(const struct sdp_h_protect *p)
-{
-	return p->mm == current->mm;
-}
-
 void sdp_h_protect_kick(struct sdp_h_protect *p)
 {
 	queue_work(protect_wq, &p->work);

@@ -62,7 +62,6 @@ int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect
 		       void (*rest)(struct sdp_h_protect *p));
 int sdp_h_protect_wait(struct sdp_h_protect *p);
 void sdp_h_protect_close(struct sdp_h_protect *p, bool resting);
-bool sdp_h_protect_is_mine(const struct sdp_h_protect *p);
 void sdp_h_protect_kick(struct sdp_h_protect *p);
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms);
 int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end);

@@ -3,14 +3,22 @@
 //! Table of the address spaces with protected memory, now or a moment ago.
 
 use super::ProtectedMm;
-use crate::sys::protect::{Open, Protector, Workers};
+use crate::sys::protect::{current_mm, Open, Protector, Workers};
 use crate::sys::sync::late_mutex;
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
+
+/// Addresses of an `mm_struct` and its entry: one that closes may be there with its successor.
+type Key = (usize, usize);
 
 late_mutex! {
     /// The table.
-    mod rooms, ROOMS: KVec<Open<ProtectedMm>> = KVec::new()
+    mod table, TABLE: Option<RBTree<Key, Open<ProtectedMm>>> = None
+}
+
+fn key(mm: &Protector<ProtectedMm>) -> Key {
+    (mm.mm(), core::ptr::from_ref(mm).addr())
 }
 
 /// Returns the entry of the calling process, made if missing. Sleeps; a fatal signal ends it.
@@ -20,22 +28,23 @@ late_mutex! {
 /// `ENOMEM`, `EINTR`. Others: the process cannot have one.
 pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     let mm = {
-        let mut all = rooms::lock()?;
-        let usable = |r: &&Open<ProtectedMm>| {
-            let mm = r.protector();
-            mm.is_mine() && !mm.handler.is_closed()
-        };
-        let there = all.iter().find(usable).map(|r| r.protector().clone());
-        match there {
-            Some(mm) => mm,
-            None => {
+        let mut table = table::lock()?;
+        let all = table.get_or_insert_with(RBTree::new);
+        let mut at = all.cursor_lower_bound_mut(&(current_mm(), 0));
+        loop {
+            let Some(next) = at.filter(|at| at.current().1.protector().is_mine()) else {
                 // an existing one must not be closed under the lock
-                all.reserve(1, GFP_KERNEL)?;
+                let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
                 let open = ProtectedMm::open()?;
                 let mm = open.protector().clone();
-                all.push(open, GFP_KERNEL)?;
-                mm
+                all.insert(node.into_node(key(&mm), open));
+                break mm;
+            };
+            let mm = next.current().1.protector();
+            if !mm.handler.is_closed() {
+                break mm.clone();
             }
+            at = next.move_next();
         }
     };
     mm.wait()?;
@@ -43,11 +52,7 @@ pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
 }
 
 pub(super) fn forget(mm: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
-    let mut all = rooms::lock().ok()?;
-    let at = all
-        .iter()
-        .position(|r| core::ptr::eq(&**r.protector(), mm))?;
-    all.remove(at).ok()
+    table::lock().ok()?.as_mut()?.remove(&key(mm))
 }
 
 /// The service while the module is loaded. Dropped once no block is in flight.
@@ -58,7 +63,7 @@ pub(crate) struct Service {
 impl Service {
     /// Starts it, once, when the module is loaded.
     pub(crate) fn start() -> Result<Self> {
-        rooms::start();
+        table::start();
         Ok(Service {
             _workers: Workers::start()?,
         })
@@ -68,11 +73,15 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         // closing waits for workers, which take the lock
-        while let Some(last) = rooms::lock().ok().and_then(|mut all| all.pop()) {
+        while let Some(last) = first() {
             drop(last);
         }
-        // nothing drops the list itself
-        let list = rooms::lock().map(|mut all| core::mem::replace(&mut *all, KVec::new()));
-        drop(list);
     }
+}
+
+/// Removes the first entry.
+fn first() -> Option<Open<ProtectedMm>> {
+    let mut table = table::lock().ok()?;
+    let at = table.as_mut()?.cursor_front_mut()?;
+    Some(at.remove_current().1.to_key_value().1)
 }
