@@ -41,8 +41,8 @@ const SHED_PAUSE: Jiffies = milliseconds(100);
 static SHED: Atomic<usize> = Atomic::new(0);
 
 late_mutex! {
-    /// All namespaces.
-    mod all, ALL: KVec<Arc<Netns>> = KVec::new()
+    /// All namespaces, by address.
+    mod all, ALL: Option<RBTree<usize, Arc<Netns>>> = None
 }
 
 /// Frees memory that connections keep for their next transfers, when memory is short. Does nothing
@@ -53,8 +53,14 @@ pub(crate) fn shed() {
     if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
         return;
     }
-    let nth = |i| all::lock().ok()?.get(i).cloned();
-    for namespace in (0..).map_while(nth) {
+    let next = |least| {
+        let all = all::lock().ok()?;
+        let at = all.as_ref()?.cursor_lower_bound(&least)?;
+        Some(at.current().1.clone())
+    };
+    let mut least = 0;
+    while let Some(namespace) = next(least) {
+        least = namespace.key().saturating_add(1);
         namespace.for_each(|sk| {
             sk.connection().tx.shed();
             sk.trim(0);
@@ -109,16 +115,15 @@ impl PerNet for Netns {
     }
 
     fn start(this: &Arc<Self>) -> Result {
-        Ok(all::lock()?.push(this.clone(), GFP_KERNEL)?)
+        let mut all = all::lock()?;
+        let all = all.get_or_insert_with(RBTree::new);
+        all.try_create_and_insert(this.key(), this.clone(), GFP_KERNEL)?;
+        Ok(())
     }
 
     fn stop(this: &Arc<Self>) {
-        if let Ok(mut all) = all::lock() {
-            all.retain(|one| !Arc::ptr_eq(one, this));
-            if all.is_empty() {
-                // with the module its memory goes, too
-                *all = KVec::new();
-            }
+        if let Some(all) = all::lock().ok().as_deref_mut().and_then(Option::as_mut) {
+            all.remove(&this.key());
         }
         this.end();
     }
@@ -174,6 +179,10 @@ impl Netns {
             peer_cache <- new_spinlock!(PeerCache::new(params.clone())?),
             fixed_buffer_peers <- new_spinlock!(FixedBufferPeers::new()?),
         })
+    }
+
+    fn key(&self) -> usize {
+        core::ptr::from_ref(self).addr()
     }
 
     /// Ends the remaining sockets.
