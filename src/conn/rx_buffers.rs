@@ -14,6 +14,7 @@ use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
+use crate::sys::vec;
 use crate::transport::Endpoint;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::alloc::Flags;
@@ -24,6 +25,8 @@ use kernel::sync::Arc;
 
 /// Large receive buffers that are allocated together before a connection gets any.
 const FIRST_LARGE: u16 = 8;
+/// Maximum number of unused ones: a read of a long queue frees the others.
+const MOST_SPARE: usize = 128;
 /// Buffers that are allocated together.
 const BATCH: usize = 8;
 /// Maximum number unless the program sets `SO_RCVBUF`. All are posted even if the reader is slow:
@@ -213,7 +216,7 @@ impl Connection {
         // there are places for the least number from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
-            && self.rx_buffers.spare.push(buffer, GFP_NOWAIT).is_ok()
+            && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
     }
 
     /// Returns the number of receive buffers to allocate.
@@ -366,9 +369,9 @@ pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result
 
 /// Makes larger receive buffers to begin with.
 fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffer>> {
-    let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
+    let mut buffers = vec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
-        buffers.push(make(size, mapper, GFP_KERNEL)?, GFP_KERNEL)?;
+        let _ = buffers.push_within_capacity(make(size, mapper, GFP_KERNEL)?);
     }
     Ok(buffers)
 }
@@ -424,10 +427,7 @@ pub(crate) fn resize(sk: &SdpSock) {
         if let Some((size, buffers)) = grown {
             rx_buffers.size = size as u32;
             protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
-            rx_buffers.spare.clear();
-            for b in buffers {
-                let _ = rx_buffers.spare.push_within_capacity(b);
-            }
+            rx_buffers.spare = buffers;
             c.stats.resizes += 1;
             c.grow(sk);
         } else {

@@ -11,6 +11,7 @@ use crate::memory::pressure;
 use crate::memory::ring::Ring;
 use crate::sys::pages::Memory;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::vec;
 use crate::transport::Sge;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::prelude::*;
@@ -292,9 +293,8 @@ impl SendQueue {
     /// Keeps an unused chunk, unless there are enough or no memory for its slot. A chunk exchanged
     /// for a buffer without memory is not kept.
     fn keep(&mut self, buffer: Buffer) {
-        let few = self.spare.len() < SPARE;
-        if few && buffer.has_memory() && !pressure::is_exhausted() {
-            let _ = self.spare.push(buffer, GFP_NOWAIT);
+        if buffer.has_memory() && !pressure::is_exhausted() {
+            let _ = vec::push(&mut self.spare, SPARE, buffer, GFP_NOWAIT);
         }
     }
 

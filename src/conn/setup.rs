@@ -9,6 +9,7 @@ use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::vec;
 use crate::transport::{Config, Endpoint};
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -67,7 +68,7 @@ impl Prepared {
         tx.prepare(limits.max_sge)?;
         rx.prepare()?;
         let (slots, header_aside) = (limits.receive_slots, limits.header_aside);
-        let spare = KVec::with_capacity(FIRST_WINDOW.into(), GFP_KERNEL)?;
+        let spare = vec::with_capacity(FIRST_WINDOW.into(), GFP_KERNEL)?;
         rx_buffers::post_first(&mut endpoint, size, FIRST_WINDOW.min(slots))?;
         let posted = endpoint.posted_receives();
         Ok(Prepared {

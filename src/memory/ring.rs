@@ -2,6 +2,7 @@
 
 //! A queue of bounded length in one allocation.
 
+use crate::sys::vec;
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
@@ -33,7 +34,7 @@ impl<T> Ring<T> {
         if capacity <= self.capacity {
             return Ok(());
         }
-        let mut items = KVec::with_capacity(capacity, flags)?;
+        let mut items = vec::with_capacity(capacity, flags)?;
         for i in 0..self.len {
             // cannot fail: the capacity was allocated above
             let at = self.slot(i);

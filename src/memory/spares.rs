@@ -7,6 +7,7 @@
 //! shrinker of [`crate::sys::watch`] frees its memory.
 
 use super::pinned::Pinned;
+use crate::sys::vec;
 use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -57,7 +58,7 @@ impl BlockPool {
     /// Keeps a block, or drops it if there are enough. Context: any.
     pub(crate) fn keep(&mut self, p: Pinned) {
         self.used = true;
-        if p.len() == 0 && self.blocks.len() < SPARE && self.blocks.push(p, GFP_NOWAIT).is_ok() {
+        if p.len() == 0 && vec::push(&mut self.blocks, SPARE, p, GFP_NOWAIT).is_ok() {
             ALL.add(1, Relaxed);
         }
     }

@@ -18,5 +18,6 @@ pub(crate) mod rdma;
 mod single;
 pub(crate) mod sync;
 pub(crate) mod time;
+pub(crate) mod vec;
 pub(crate) mod watch;
 pub(crate) mod work;

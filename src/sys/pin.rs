@@ -9,6 +9,7 @@
 
 use super::bindings as c;
 use super::errno::{Errno, EOPNOTSUPP};
+use super::vec;
 use core::ptr::null_mut;
 use kernel::alloc;
 use kernel::prelude::*;
@@ -140,9 +141,9 @@ impl Pages {
         unsafe {
             c::sdp_h_copy_pages(
                 to.pages.as_ptr().cast_mut(),
-                to.offset as usize + offset,
+                (to.offset as usize).saturating_add(offset),
                 self.pages.as_ptr().cast_mut(),
-                self.offset as usize + from_offset,
+                (self.offset as usize).saturating_add(from_offset),
                 len,
             )
         };
@@ -166,7 +167,7 @@ impl Pages {
             c::sdp_h_copy_from_pages(
                 to.as_mut_ptr().cast(),
                 self.pages.as_ptr().cast_mut(),
-                self.offset as usize + offset,
+                (self.offset as usize).saturating_add(offset),
                 to.len(),
             )
         };
@@ -226,7 +227,7 @@ impl Pages {
         written: bool,
     ) -> Result<usize, Unpinnable> {
         // a first and a last one that are used in part
-        let pages = most / PAGE + 2;
+        let pages = (most / PAGE).saturating_add(2);
         self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
         let capacity = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
         let (mut offset, mut pinned) = (0, 0);
@@ -249,8 +250,8 @@ impl Pages {
             )
         };
         let Ok(got) = u32::try_from(got) else {
-            return Err(match Errno(i32::try_from(-got).unwrap_or(0)) {
-                EOPNOTSUPP => Unpinnable::NotUser,
+            return Err(match i32::try_from(got.wrapping_neg()).map(Errno) {
+                Ok(EOPNOTSUPP) => Unpinnable::NotUser,
                 _ => Unpinnable::Fault,
             });
         };
@@ -272,7 +273,7 @@ impl Pages {
     /// `iter` is a valid source that nobody changes meanwhile.
     pub(in crate::sys) unsafe fn add(&mut self, iter: *const c::iov_iter, most: usize) -> usize {
         let before = self.pages.len();
-        let goes_on = self.by_page && (self.offset as usize + self.len()) % PAGE == 0;
+        let goes_on = self.by_page && (self.offset as usize).saturating_add(self.len()) % PAGE == 0;
         let mut len = 0;
         // SAFETY: The iterator is valid, by the caller.
         let (at, named) = unsafe {
@@ -282,7 +283,8 @@ impl Pages {
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
         }
-        let capacity = u32::try_from(self.pages.capacity() - before).unwrap_or(u32::MAX);
+        let left = self.pages.capacity().saturating_sub(before);
+        let capacity = u32::try_from(left).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
         // SAFETY: The iterator is valid, and there is space for that many pages behind the present
         // ones.
@@ -344,9 +346,8 @@ impl Pages {
 /// Allocates a list for `count` entries, or for `most`. Sizes are powers of two, so that blocks of
 /// about one size reuse it. It is charged to the socket's memory cgroup.
 pub(super) fn list_for<T>(count: usize, most: usize) -> Result<KVec<T>> {
-    let flags = alloc::flags::GFP_KERNEL_ACCOUNT | alloc::flags::__GFP_NOWARN;
     let count = count.checked_next_power_of_two().unwrap_or(most).min(most);
-    Ok(KVec::with_capacity(count, flags)?)
+    vec::with_capacity(count, alloc::flags::GFP_KERNEL_ACCOUNT)
 }
 
 impl Drop for Pages {

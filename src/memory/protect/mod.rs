@@ -34,6 +34,7 @@ use crate::sys::pin::{Pages, PAGE};
 pub(crate) use crate::sys::protect::Refusal;
 use crate::sys::protect::{Handler, Open, Protector, UffdEvent, Worker};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::sys::vec::filled;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -107,19 +108,11 @@ impl Drop for InFlight {
     }
 }
 
-/// Allocates empty places.
-fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
-    let mut places = KVec::with_capacity(n, GFP_KERNEL)?;
-    for _ in 0..n {
-        places.push_within_capacity(None).map_err(|_| ENOMEM)?;
-    }
-    Ok(places)
-}
-
 impl ProtectedMm {
     /// Makes the state of the calling process. Sleeps.
     fn open() -> Result<Open<Self>> {
-        let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
+        let parts = filled(2 * MOST_PARTS, GFP_KERNEL, || None)?;
+        let record = Record::new(parts, filled(MOST_BLOCKS, GFP_KERNEL, || None)?);
         let open = Protector::open(pin_init!(ProtectedMm {
             state <- new_spinlock!(
                 Protection {

@@ -10,6 +10,7 @@ use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;
 use crate::sys::net::params::Params;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+use crate::sys::vec;
 use core::net::IpAddr;
 use core::str;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -52,10 +53,7 @@ impl PeerCache {
     pub(in crate::socket) const SLOTS: usize = 128;
 
     pub(in crate::socket) fn new(params: Arc<Params>) -> Result<Self> {
-        let mut slots = KVec::with_capacity(Self::SLOTS, GFP_KERNEL)?;
-        for _ in 0..Self::SLOTS {
-            slots.push(None, GFP_KERNEL)?;
-        }
+        let slots = vec::filled(Self::SLOTS, GFP_KERNEL, || None)?;
         Ok(PeerCache { slots, params })
     }
 
@@ -73,15 +71,10 @@ impl PeerCache {
         (sum >> 16) as usize % Self::SLOTS
     }
 
-    /// Returns the entry of a destination, if any. Old entries are dropped.
-    fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
-        let slot = self.slots.get_mut(Self::slot(ip, port))?;
-        let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
-        if found.left(&self.params).is_some() {
-            *slot = Some(found);
-            return Some(found.answers);
-        }
-        None
+    /// Returns the valid entry of a destination, if any.
+    fn get(&self, ip: &IpAddr, port: u16) -> Option<bool> {
+        let (peer, _) = self.row(Self::slot(ip, port))?;
+        (peer.ip == *ip && peer.port == port).then_some(peer.answers)
     }
 
     /// Returns the valid entry of a slot, and the seconds until it expires.
@@ -104,12 +97,12 @@ impl PeerCache {
     }
 
     /// Returns true if SDP need not be tried there.
-    pub(super) fn knows(&mut self, ip: &IpAddr, port: u16) -> bool {
+    pub(super) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
         self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
     /// Returns true if the host has replied by SDP lately.
-    pub(super) fn answers(&mut self, ip: &IpAddr) -> bool {
+    pub(super) fn answers(&self, ip: &IpAddr) -> bool {
         self.get(ip, 0) == Some(true)
     }
 
@@ -143,10 +136,8 @@ impl PeerCache {
     /// Removes the entry of a destination.
     pub(super) fn forget(&mut self, ip: &IpAddr, port: u16) {
         for port in [port, 0] {
-            if self.get(ip, port).is_some() {
-                if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
-                    *slot = None;
-                }
+            if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
+                let _ = slot.take_if(|peer| peer.ip == *ip && peer.port == port);
             }
         }
     }

@@ -12,9 +12,9 @@
 //! [`Cq::end`] and [`Cq::begin`].
 
 use super::super::bindings as c;
+use super::super::vec::filled;
 use super::destroy::wait_destroyed;
 use super::device::DeviceRef;
-use super::queues::filled;
 use super::use_count::UseCount;
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
@@ -127,7 +127,7 @@ extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
 impl Cq {
     /// Makes a CQ without a receiver of its notifications.
     pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32) -> Result<Self> {
-        let wcs = filled(BATCH, c::ib_wc::default)?;
+        let wcs = filled(BATCH, GFP_KERNEL, c::ib_wc::default)?;
         // INVARIANT: Neither is there.
         let context = Context {
             armed: Atomic::new(0),
@@ -211,7 +211,7 @@ impl Cq {
         self.end();
         // SAFETY: By the invariants the CQ exists.
         let entries = unsafe { (*self.raw.as_ptr()).cqe };
-        for _ in 0..=usize::try_from(entries).unwrap_or(0) / BATCH + 1 {
+        for _ in 0..=(usize::try_from(entries).unwrap_or(0) / BATCH).saturating_add(1) {
             self.next = self.end;
             if !self.has_completion() {
                 return !self.has_failed();
@@ -252,7 +252,7 @@ impl Cq {
             return None;
         }
         let wc = self.wcs.get(self.next).copied();
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         wc
     }
 

@@ -12,6 +12,7 @@
 
 use super::super::bindings as c;
 use super::super::pages::{Block, Memory};
+use super::super::vec;
 use super::device::DeviceRef;
 use super::dma::Direction;
 use super::pd::Pd;
@@ -25,6 +26,8 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 const SPARE: usize = 8;
 /// Places for the first blocks of a connection: its receive buffers and headers.
 const FIRST_AREAS: usize = 16;
+/// Twice the number of messages in a receive queue.
+const MOST_AREAS: usize = 2 * 4096;
 
 /// A block mapped for a device.
 ///
@@ -100,13 +103,11 @@ impl MapperState {
             }
             return Ok(at);
         }
-        if self.areas.reserve(1, GFP_ATOMIC).is_err() {
-            return Err(area);
-        }
         let at = self.areas.len();
-        // there is space
-        let _ = self.areas.push_within_capacity(Some(area));
-        Ok(at)
+        match vec::push(&mut self.areas, MOST_AREAS, Some(area), GFP_ATOMIC) {
+            Err(Some(area)) => Err(area),
+            _ => Ok(at),
+        }
     }
 }
 
@@ -212,8 +213,8 @@ pub(crate) struct MapperOwner {
 impl MapperOwner {
     /// Makes a mapper for the device of a PD.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
-        let areas = KVec::with_capacity(FIRST_AREAS, GFP_KERNEL)?;
-        let spare = KVec::with_capacity(SPARE, GFP_KERNEL)?;
+        let areas = vec::with_capacity(FIRST_AREAS, GFP_KERNEL)?;
+        let spare = vec::with_capacity(SPARE, GFP_KERNEL)?;
         let mapper = Arc::pin_init(
             pin_init!(Mapper {
                 most_pages: SgMapping::most_pages(pd),
@@ -318,7 +319,7 @@ impl Mapping {
                 c::ib_dma_sync_single_for_device(
                     device.raw(),
                     self.address.wrapping_add(offset as u64),
-                    len.min(self.block.size() - offset),
+                    len.min(self.block.size().saturating_sub(offset)),
                     self.direction.raw(),
                 )
             }

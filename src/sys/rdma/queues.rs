@@ -8,7 +8,6 @@
 //! together, which costs one doorbell.
 
 use super::super::bindings as c;
-use kernel::prelude::*;
 
 /// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 4;
@@ -26,13 +25,4 @@ impl WcStatus {
     pub(crate) fn is_success(self) -> bool {
         self.0 == c::ib_wc_status_IB_WC_SUCCESS
     }
-}
-
-/// Makes a vector of `n` elements.
-pub(super) fn filled<T>(n: usize, mut f: impl FnMut() -> T) -> Result<KVec<T>> {
-    let mut v = KVec::with_capacity(n, GFP_KERNEL)?;
-    for _ in 0..n {
-        v.push(f(), GFP_KERNEL)?;
-    }
-    Ok(v)
 }

@@ -9,8 +9,9 @@ use super::cq::{Arming, Cq, Ready};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
-use super::queues::{filled, WcStatus};
+use super::queues::WcStatus;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::vec::filled;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -45,9 +46,9 @@ impl ReceiveParts {
         let n = usize::from(slots.max(1));
         Ok(ReceiveParts {
             cq,
-            slots: filled(n, || None)?,
-            wrs: filled(n, c::ib_recv_wr::default)?,
-            sges: filled(n, c::ib_sge::default)?,
+            slots: filled(n, GFP_KERNEL, || None)?,
+            wrs: filled(n, GFP_KERNEL, c::ib_recv_wr::default)?,
+            sges: filled(n, GFP_KERNEL, c::ib_sge::default)?,
             first: 0,
         })
     }
@@ -135,9 +136,8 @@ impl ReceiveQueue {
     /// Returns the slot `n` behind the first queued one.
     fn index(&self, n: usize) -> usize {
         // The number of slots is not 0, which the compiler cannot see.
-        (self.queued_from + n)
-            .checked_rem(self.slots.len())
-            .unwrap_or(0)
+        let position = self.queued_from.wrapping_add(n);
+        position.checked_rem(self.slots.len()).unwrap_or(0)
     }
 
     /// Queues a buffer, which is mapped for the device to write to.
@@ -177,8 +177,8 @@ impl ReceiveQueue {
         };
         wr.__bindgen_anon_1.wr_id = self.first.wrapping_add(index as u64);
         *slot = Some((b, mapping));
-        self.queued += 1;
-        self.posted += 1;
+        self.queued = self.queued.saturating_add(1);
+        self.posted = self.posted.saturating_add(1);
         Ok(())
     }
 
@@ -187,33 +187,30 @@ impl ReceiveQueue {
         if self.broken {
             return Err(EIO);
         }
-        let (from, queued) = (self.queued_from, self.queued);
         let Some(qp) = self.qp.as_ref() else {
             return Err(EINVAL);
         };
-        if queued == 0 {
+        if self.queued == 0 {
             return Ok(());
         }
         let wrs = self.wrs.as_mut_ptr();
-        for i in 0..queued {
-            let next = if i + 1 == queued {
-                core::ptr::null_mut()
-            } else {
-                // SAFETY: The index is below the length of the vector.
-                unsafe { wrs.add(self.index(i + 1)) }
-            };
+        let mut first = core::ptr::null_mut();
+        for i in (0..self.queued).rev() {
+            // SAFETY: The index is below the length of the vector.
+            let wr = unsafe { wrs.add(self.index(i)) };
             // SAFETY: As above; nobody else refers to the elements.
-            unsafe { (*wrs.add(self.index(i))).next = next };
+            unsafe { (*wr).next = first };
+            first = wr;
         }
         // INVARIANT: Nothing is queued any more. A request that the device has not taken stays in
         // its slot.
-        self.queued_from = self.index(queued);
+        self.queued_from = self.index(self.queued);
         self.queued = 0;
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
         // that its slot owns until the completion or until the QP is destroyed, and of which this
         // is the only `Memory`, so that the CPU does not get at it meanwhile.
-        let ret = to_result(unsafe { c::sdp_h_ib_post_recv(qp.raw(), wrs.add(from)) });
+        let ret = to_result(unsafe { c::sdp_h_ib_post_recv(qp.raw(), first) });
         self.broken = ret.is_err();
         ret
     }

@@ -5,6 +5,7 @@
 use crate::memory::pinned::Pinned;
 use crate::sys::pin::Pages;
 use crate::sys::random::random_below;
+use crate::sys::vec::filled;
 use crate::transport::{Access, BlockId, BlockSpan, Key, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -50,10 +51,7 @@ impl BlockList {
 
     fn prepare(&mut self) -> Result {
         if self.entries.is_empty() {
-            self.entries.reserve(BLOCKS, GFP_ATOMIC)?;
-            for _ in 0..BLOCKS {
-                let _ = self.entries.push_within_capacity(None);
-            }
+            self.entries = filled(BLOCKS, GFP_ATOMIC, || None)?;
         }
         Ok(())
     }
@@ -107,7 +105,7 @@ impl BlockList {
     /// Grants the peer access and returns the key.
     pub(super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         // 2^31 addresses with 2^31 bytes each; memory uses the first few.
-        let address = u64::from(random_below(1 << 31) + 1) << 31;
+        let address = u64::from(random_below(1 << 31).saturating_add(1)) << 31;
         let entry = self.find(block)?;
         if entry.key.is_some() || entry.users != 0 {
             return Err(EBUSY);
@@ -118,7 +116,7 @@ impl BlockList {
         }
         let key = Key {
             rkey: random_below(u32::MAX),
-            address: address + u64::from(pages.offset()),
+            address: address.saturating_add(pages.offset().into()),
             len: u32::try_from(pages.len())?,
         };
         entry.key = Some((key, access));
@@ -169,7 +167,7 @@ impl BlockList {
         if entry.key.is_some() {
             return Err(EBUSY);
         }
-        entry.users += 1;
+        entry.users = entry.users.checked_add(1).ok_or(EBUSY)?;
         Ok(())
     }
 
@@ -204,7 +202,7 @@ impl BlockList {
         let pages = entry.memory.pages().cloned().ok_or(EACCES)?;
         let at = usize::try_from(at)?.checked_add(begun as usize);
         let at = at.ok_or(EACCES)?;
-        entry.accesses += 1;
+        entry.accesses = entry.accesses.checked_add(1).ok_or(EBUSY)?;
         Ok(Accessed {
             block: entry.block,
             pages,

@@ -4,13 +4,17 @@
 
 use super::accept::Acceptor;
 use super::listen::open;
-use super::registry::{self, DeviceEntry};
+use super::registry::{self, DeviceEntry, Registry};
 use super::Upcalls;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
+use crate::sys::vec;
 use crate::sys::work::Worker;
 use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
+
+/// Maximum number of devices: rxe makes any number of them.
+const DEVICES: usize = 1 << 15;
 
 /// Client of the RDMA core.
 struct Devices<O, A>(PhantomData<fn() -> (O, A)>);
@@ -20,24 +24,22 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
         // Allocates everything first: listeners must not be dropped under the lock.
-        let mut listens = KVec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
-        registry.devices.reserve(1, GFP_KERNEL)?;
+        let mut listens = vec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
+        vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
             // A port without a listener does not keep the device from being used.
             match open::<O, A>(device, port.number) {
-                Ok(id) => listens.push((port.number, id), GFP_KERNEL)?,
+                Ok(id) => drop(listens.push_within_capacity((port.number, id))),
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
             }
         }
-        registry.devices.push(
-            DeviceEntry {
-                device: device.clone(),
-                listens,
-                spare: KVec::new(),
-            },
-            GFP_KERNEL,
-        )?;
-        Ok(())
+        let entry = DeviceEntry {
+            device: device.clone(),
+            listens,
+            spare: KVec::new(),
+        };
+        let pushed = registry.devices.push_within_capacity(entry);
+        pushed.map_err(|_| ENOMEM)
     }
 
     fn removed(device: &DeviceRef) {
@@ -105,12 +107,7 @@ impl Drop for Service {
         // Waits until all devices are released.
         drop(self.client.take());
         // The registry itself is never dropped. Its collections are dropped here, even when empty.
-        let left = registry::lock().ok().map(|mut registry| {
-            registry.open = None;
-            let devices = replace(&mut registry.devices, KVec::new());
-            let ports = replace(&mut registry.ports, KVec::new());
-            (devices, ports, registry.clients.take())
-        });
+        let left = registry::lock().map(|mut registry| replace(&mut *registry, Registry::new()));
         drop(left);
     }
 }

@@ -12,6 +12,7 @@ use crate::sys::errno::EADDRINUSE;
 use crate::sys::rdma::cm::reason;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
+use crate::sys::vec;
 use crate::sys::work::{self, ModuleRef};
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -75,6 +76,9 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     }
 }
 
+/// Number of ports.
+const PORTS: usize = 1 << 16;
+
 /// Starts listening at a port on a device.
 pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
     ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID | u64::from(port))
@@ -99,15 +103,13 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
     let Some(open) = registry.open else {
         return Err(ENODEV);
     };
-    match registry.ports.iter_mut().find(|p| p.number == port) {
+    match registry.port(port) {
         Some(p) => p.users = p.users.checked_add(1).ok_or(ENOMEM)?,
-        None => registry.ports.push(
-            Port {
-                number: port,
-                users: 1,
-            },
-            GFP_KERNEL,
-        )?,
+        None => {
+            let (number, users) = (port, 1);
+            vec::reserve(&mut registry.ports, PORTS, GFP_KERNEL)?;
+            let _ = registry.ports.push_within_capacity(Port { number, users });
+        }
     }
     let listening = Listening { port, reaper };
     for entry in registry.devices.iter_mut() {
@@ -115,12 +117,9 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
             continue;
         }
         // Allocates first: listeners must not be dropped under the lock.
-        let opened = entry
-            .listens
-            .reserve(1, GFP_KERNEL)
-            .map_err(Error::from)
+        let opened = vec::reserve(&mut entry.listens, PORTS, GFP_KERNEL)
             .and_then(|()| open(&entry.device, port))
-            .and_then(|id| Ok(entry.listens.push((port, id), GFP_KERNEL)?));
+            .map(|id| entry.listens.push_within_capacity((port, id)));
         if let Err(e) = opened {
             drop(guard);
             // Undoes the steps so far.
@@ -133,16 +132,12 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let Ok(mut registry) = registry::lock() else {
-            return;
-        };
-        let Some(p) = registry.ports.iter_mut().find(|p| p.number == self.port) else {
-            return;
-        };
-        p.users = p.users.saturating_sub(1);
-        let last = p.users == 0;
-        drop(registry);
-        if last {
+        let users = registry::lock().ok().and_then(|mut registry| {
+            let port = registry.port(self.port)?;
+            port.users = port.users.saturating_sub(1);
+            Some(port.users)
+        });
+        if users == Some(0) {
             work::defer::<Arc<ListenReaper>, 0>(self.reaper.clone());
         }
     }

@@ -7,6 +7,7 @@ use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::QueueSet;
 use crate::sys::rdma::listen::ListenId;
 use crate::sys::sync::late_mutex;
+use crate::sys::vec;
 use core::mem::take;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
@@ -57,10 +58,7 @@ pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
         return;
     };
     let surplus = (spare.len() > most).then(|| take(spare));
-    let rest = match spare.len() < most && spare.reserve(1, GFP_KERNEL).is_ok() {
-        true => spare.push_within_capacity(queues).err().map(|e| e.0),
-        false => Some(queues),
-    };
+    let rest = vec::push(spare, most, queues, GFP_KERNEL).err();
     drop(registry);
     // waits for the device
     drop((surplus, rest));
@@ -77,7 +75,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Registry {
             devices: KVec::new(),
             ports: KVec::new(),
@@ -85,6 +83,10 @@ impl Registry {
             next_key: 0,
             open: None,
         }
+    }
+
+    pub(super) fn port(&mut self, number: u16) -> Option<&mut Port> {
+        self.ports.iter_mut().find(|p| p.number == number)
     }
 
     /// Returns the entry of a device, unless it is being removed.

@@ -17,6 +17,7 @@
 
 use super::super::super::bindings as c;
 use super::super::user_memory::UserMemory;
+use crate::sys::vec::filled;
 use kernel::alloc;
 use kernel::prelude::*;
 
@@ -102,6 +103,11 @@ pub(super) struct BlockEntry<B> {
 }
 
 impl<B: BlockMemory> BlockEntry<B> {
+    pub(super) fn add_user(&mut self) -> Result {
+        self.users = self.users.checked_add(1).ok_or(EBUSY)?;
+        Ok(())
+    }
+
     fn whole(self) -> B {
         let mut owner = self.owner;
         owner.put_back(self.memory);
@@ -146,12 +152,9 @@ impl<B: BlockMemory> BlockTable<B> {
         if self.entries.is_empty() {
             let charged = alloc::flags::GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
             let flags = GFP_ATOMIC | charged;
-            let n = LISTS * self.list();
-            self.sges.resize(n, c::ib_sge::default(), flags)?;
-            self.entries.reserve(BLOCKS, flags)?;
-            for _ in 0..BLOCKS {
-                let _ = self.entries.push_within_capacity(None);
-            }
+            let n = self.list().saturating_mul(LISTS);
+            self.sges = filled(n, flags, c::ib_sge::default)?;
+            self.entries = filled(BLOCKS, flags, || None)?;
         }
         Ok(())
     }

@@ -54,12 +54,12 @@ impl<B: BlockMemory> SendQueue<B> {
         let first = self.copy_own(index, message, copied, inline)?;
         let used = match copied {
             true => 1,
-            false => 1 + self.name_payload(index, message.payload)?,
+            false => self.name_payload(index, message.payload)?,
         };
-        let per_slot = usize::from(self.max_sge) + 1;
+        let per_slot = usize::from(self.max_sge).saturating_add(1);
         let (Some(slot), Some(sges), Some(wr)) = (
             self.slots.get_mut(index),
-            self.sges.get_mut(index * per_slot..(index + 1) * per_slot),
+            self.sges.chunks_exact_mut(per_slot).nth(index),
             self.wrs.get_mut(index),
         ) else {
             return Err(EINVAL);
@@ -78,7 +78,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if inline {
             flags |= c::ib_send_flags_IB_SEND_INLINE;
         }
-        self.messages += 1;
+        self.messages = self.messages.saturating_add(1);
         self.queue(message.signaled, flags);
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<B: BlockMemory> SendQueue<B> {
         copied: bool,
         inline: bool,
     ) -> Result<c::ib_sge> {
-        let at = index * MAX_COPIED;
+        let at = index.saturating_mul(MAX_COPIED);
         let own = self.headers.bytes_mut().get_mut(at..).ok_or(EINVAL)?;
         let (own, _) = own.split_at_mut_checked(MAX_COPIED).ok_or(EINVAL)?;
         let mut len = message.header.len();
@@ -102,9 +102,9 @@ impl<B: BlockMemory> SendQueue<B> {
         if copied {
             for s in message.payload {
                 let bytes = s.bytes()?;
-                let to = own.get_mut(len..len + bytes.len()).ok_or(EINVAL)?;
-                to.copy_from_slice(bytes);
-                len += bytes.len();
+                let to = own.get_mut(len..).and_then(|to| to.get_mut(..bytes.len()));
+                to.ok_or(EINVAL)?.copy_from_slice(bytes);
+                len = len.saturating_add(bytes.len());
             }
         }
         // An inline request has the CPU's address of the bytes.
@@ -121,20 +121,22 @@ impl<B: BlockMemory> SendQueue<B> {
         })
     }
 
-    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of segments.
+    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of SGEs, including
+    /// that of the header.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
-        let per_slot = usize::from(self.max_sge) + 1;
-        let (Some(slot), Some(sges)) = (
+        let per_slot = usize::from(self.max_sge).saturating_add(1);
+        let sges = self.sges.chunks_exact_mut(per_slot).nth(index);
+        let (Some(slot), Some((_, sges))) = (
             self.slots.get_mut(index),
-            self.sges
-                .get_mut(index * per_slot + 1..(index + 1) * per_slot),
+            sges.and_then(<[_]>::split_first_mut),
         ) else {
             return Err(EINVAL);
         };
-        let mut used = 0;
+        let mut used = 1;
         // The buffers of a former message of this slot were dropped at its completion.
         let places = sges.iter_mut().zip(&mut slot.kept);
-        for (s, (sge, kept)) in payload.iter().filter(|s| s.len != 0).zip(places) {
+        let payload = payload.iter().filter(|s| s.len != 0);
+        for (n, (s, (sge, kept))) in (2..).zip(payload.zip(places)) {
             let mapper = self.mapper.mapper();
             let Some(mapping) = s.buffer.mapping(mapper, Direction::ToDevice) else {
                 slot.kept = Default::default();
@@ -146,7 +148,7 @@ impl<B: BlockMemory> SendQueue<B> {
                 lkey: self.lkey,
             };
             *kept = Some(mapping.clone());
-            used += 1;
+            used = n;
         }
         Ok(used)
     }
@@ -169,7 +171,7 @@ impl<B: BlockMemory> SendQueue<B> {
         };
         slot.what = WrKind::Probe;
         wr.rdma().wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        self.probes += 1;
+        self.probes = self.probes.saturating_add(1);
         self.queue(true, 0);
         Ok(())
     }

@@ -4,12 +4,13 @@
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
+use super::super::super::vec::filled;
 use super::super::cq::{Arming, Cq, Ready};
 use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{filled, WcStatus, MAX_COPIED, MAX_SGES};
+use super::super::queues::{WcStatus, MAX_COPIED, MAX_SGES};
 use super::blocks::{BlockMemory, BlockTable};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -126,11 +127,12 @@ impl SendParts {
 
     pub(in super::super) fn new(cq: Cq, slots: u16, max_sge: u8) -> Result<Self> {
         let n = usize::from(slots.max(2));
+        let sges = n.saturating_mul(max_sge.saturating_add(1).into());
         Ok(SendParts {
             cq,
-            slots: filled(n, SendSlot::default)?,
-            wrs: filled(n, WorkRequest::new)?,
-            sges: filled(n * (usize::from(max_sge) + 1), c::ib_sge::default)?,
+            slots: filled(n, GFP_KERNEL, SendSlot::default)?,
+            wrs: filled(n, GFP_KERNEL, WorkRequest::new)?,
+            sges: filled(sges, GFP_KERNEL, c::ib_sge::default)?,
             first: 0,
         })
     }
@@ -182,8 +184,8 @@ impl<B: BlockMemory> SendQueue<B> {
         blocks: BlockTable<B>,
     ) -> Result<Self> {
         let n = parts.slots.len();
-        let size = (n * MAX_COPIED).next_power_of_two().max(MIN_BLOCK);
-        let headers = Memory::new(size, GFP_KERNEL)?;
+        let size = n.saturating_mul(MAX_COPIED).max(MIN_BLOCK);
+        let headers = Memory::new(size.next_power_of_two(), GFP_KERNEL)?;
         let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
         Ok(SendQueue {
             qp: None,
@@ -283,7 +285,7 @@ impl<B: BlockMemory> SendQueue<B> {
 
     /// Returns true if the next message has to be signaled for the queue not to fill up unnoticed.
     fn must_signal(&self) -> bool {
-        self.unsignaled + 1 >= self.slots.len() / 2
+        self.unsignaled.saturating_add(1) >= self.slots.len() / 2
     }
 
     pub(super) fn slot_of(&self, position: u64) -> usize {
@@ -298,7 +300,7 @@ impl<B: BlockMemory> SendQueue<B> {
             flags |= c::ib_send_flags_IB_SEND_SIGNALED;
             self.unsignaled = 0;
         } else {
-            self.unsignaled += 1;
+            self.unsignaled = self.unsignaled.saturating_add(1);
         }
         let index = self.slot_of(self.tail);
         if let Some(slot) = self.slots.get_mut(index) {

@@ -67,7 +67,7 @@ impl<B: BlockMemory> SendQueue<B> {
             return Err(EIO);
         }
         let alone = self.registers_alone();
-        if self.rdma_space() < 2 - u16::from(alone) {
+        if self.rdma_space() <= u16::from(!alone) {
             return Err(ENOSPC);
         }
         let entry = self.blocks.find(block)?;
@@ -96,7 +96,7 @@ impl<B: BlockMemory> SendQueue<B> {
         else {
             return Err(EINVAL);
         };
-        self.blocks.find(block)?.users += 1;
+        self.blocks.find(block)?.add_user()?;
         slot.what = WrKind::Register {
             index: block.index() as u8,
         };
@@ -128,8 +128,8 @@ impl<B: BlockMemory> SendQueue<B> {
             return Err(crate::sys::errno::EALREADY.into());
         }
         let rkey = entry.memory.sg().and_then(SgMapping::rkey).ok_or(EINVAL)?;
+        entry.add_user()?;
         entry.ending = true;
-        entry.users += 1;
         slot.what = WrKind::Invalidate {
             index: block.index() as u8,
         };
@@ -158,7 +158,7 @@ impl<B: BlockMemory> SendQueue<B> {
         }
         let gather = usize::from(self.blocks.gather);
         let len = self.with_list(|queue, list| queue.fill(block, t, list.get_mut(..gather)))?;
-        self.blocks.reads += u16::from(t.read);
+        self.blocks.reads = self.blocks.reads.saturating_add(t.read.into());
         self.queue(true, 0);
         Ok(len)
     }
@@ -169,18 +169,18 @@ impl<B: BlockMemory> SendQueue<B> {
         fill: impl FnOnce(&mut Self, &mut [c::ib_sge]) -> Result<R>,
     ) -> Result<R> {
         let n = self.blocks.list();
-        if self.blocks.used + n > self.blocks.sges.len() {
+        if self.blocks.used.saturating_add(n) > self.blocks.sges.len() {
             self.flush()?;
         }
         let at = self.blocks.used;
         let mut sges = core::mem::take(&mut self.blocks.sges);
-        let r = match sges.get_mut(at..at + n) {
+        let r = match sges.get_mut(at..).and_then(|list| list.get_mut(..n)) {
             Some(list) => fill(self, list),
             None => Err(EINVAL),
         };
         self.blocks.sges = sges;
         if r.is_ok() {
-            self.blocks.used = at + n;
+            self.blocks.used = at.saturating_add(n);
         }
         r
     }
@@ -205,7 +205,7 @@ impl<B: BlockMemory> SendQueue<B> {
             return Err(ENOSPC);
         }
         self.with_list(|queue, list| queue.fill_block_span(message, payload, list))?;
-        self.messages += 1;
+        self.messages = self.messages.saturating_add(1);
         let solicited = match message.solicited {
             true => c::ib_send_flags_IB_SEND_SOLICITED,
             false => 0,
@@ -241,7 +241,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if found != payload.len as usize {
             return Err(EINVAL);
         }
-        self.blocks.find(payload.block)?.users += 1;
+        self.blocks.find(payload.block)?.add_user()?;
         slot.what = WrKind::Lent {
             index: payload.block.index() as u8,
             len: payload.len,
@@ -250,7 +250,7 @@ impl<B: BlockMemory> SendQueue<B> {
         let wr = &mut wr.rdma().wr;
         wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
         wr.sg_list = list.as_mut_ptr();
-        wr.num_sge = used as i32 + 1;
+        wr.num_sge = (used as i32).saturating_add(1);
         Ok(())
     }
 
@@ -268,15 +268,16 @@ impl<B: BlockMemory> SendQueue<B> {
 
     /// Returns the number of these bytes of a block that fit in one message; 0: none.
     pub(in super::super) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
-        let places = self.blocks.list() - 1;
-        let is_full = self.blocks.used + places > self.blocks.sges.len();
+        let places = self.blocks.list().saturating_sub(1);
+        let is_full = self.blocks.used.saturating_add(places) > self.blocks.sges.len();
         // earlier lists belong to queued requests
         if is_full && self.flush().is_err() {
             return 0;
         }
         let at = self.blocks.used;
         let mut list = core::mem::take(&mut self.blocks.sges);
-        let found = match (self.readable(payload.block), list.get_mut(at..at + places)) {
+        let free = list.get_mut(at..).and_then(|list| list.get_mut(..places));
+        let found = match (self.readable(payload.block), free) {
             (Ok(memory), Some(list)) => {
                 let (found, _) = memory.locate(payload.offset as usize, payload.len as usize, list);
                 found
@@ -318,7 +319,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if found == 0 {
             return Err(EINVAL);
         }
-        entry.users += 1;
+        entry.add_user()?;
         slot.what = WrKind::Transfer {
             index: block.index() as u8,
             len: found,

@@ -94,12 +94,6 @@ impl<T> KVec<T> {
         Ok(())
     }
 
-    pub(crate) fn push(&mut self, item: T, flags: alloc::Flags) -> Result<(), Error> {
-        self.reserve(1, flags)?;
-        self.items.push(item);
-        Ok(())
-    }
-
     pub(crate) fn push_within_capacity(&mut self, item: T) -> Result<(), T> {
         if self.items.len() == self.room {
             return Err(item);
@@ -131,6 +125,22 @@ impl<T> core::ops::Deref for KVec<T> {
 impl<T> core::ops::DerefMut for KVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+/// `src/sys/vec.rs`.
+pub(crate) mod vec {
+    use super::{alloc::Flags, Error, KVec};
+
+    pub(crate) fn with_capacity<T>(most: usize, flags: Flags) -> Result<KVec<T>, Error> {
+        KVec::with_capacity(most, flags)
+    }
+
+    pub(crate) fn push<T>(v: &mut KVec<T>, most: usize, item: T, flags: Flags) -> Result<(), T> {
+        if v.len() >= most || v.reserve(1, flags).is_err() {
+            return Err(item);
+        }
+        v.push_within_capacity(item)
     }
 }
 

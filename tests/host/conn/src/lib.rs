@@ -50,6 +50,7 @@ mod transport {
 
 // The files under test import the module's types by these names.
 mod sys {
+    pub(crate) use crate::host::vec;
     pub(crate) mod pages {
         pub(crate) use crate::host::Memory;
     }
