@@ -22,14 +22,14 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl From<Errno> for Error {
     fn from(e: Errno) -> Error {
-        Error::from_errno(-e.0)
+        Error::from_errno(e.0.wrapping_neg())
     }
 }
 
 impl Errno {
     /// Returns the errno of an error.
     pub(crate) fn of(e: Error) -> Self {
-        Errno(-e.to_errno())
+        Errno(e.to_errno().wrapping_neg())
     }
 }
 

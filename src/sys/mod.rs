@@ -2,6 +2,8 @@
 
 //! The only folder with `unsafe`: the C side of the kernel behind safe types.
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 pub(crate) mod address;
 pub(crate) mod bindings;
 pub(crate) mod debug;

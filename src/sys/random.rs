@@ -9,7 +9,7 @@ pub(crate) fn random_below(limit: u32) -> u32 {
     // SAFETY: May be called in any context.
     let r = unsafe { c::get_random_u32() };
     // the high half of the product is r / 2^32 of the limit
-    ((u64::from(r) * u64::from(limit)) >> 32) as u32
+    (u64::from(r).wrapping_mul(limit.into()) >> 32) as u32
 }
 
 /// Returns a hash of `bytes` by a secret key that stays the same while the module is loaded.

@@ -26,12 +26,12 @@ pub(crate) fn nanoseconds() -> u64 {
 const LONGEST: u64 = Jiffies::MAX as u64 / 4;
 
 pub(crate) const fn seconds(n: u32) -> Jiffies {
-    at_most(n as u64 * c::HZ as u64)
+    at_most((n as u64).saturating_mul(c::HZ as u64))
 }
 
 /// Converts milliseconds to jiffies, rounded up.
 pub(crate) const fn milliseconds(n: u32) -> Jiffies {
-    at_most((n as u64 * c::HZ as u64).div_ceil(1000))
+    at_most((n as u64).saturating_mul(c::HZ as u64).div_ceil(1000))
 }
 
 const fn at_most(n: u64) -> Jiffies {

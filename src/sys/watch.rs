@@ -81,9 +81,8 @@ impl<T: Send + Unpin + 'static> Watched<T> {
     pub(crate) fn new(address: usize, len: usize) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
         let start = address & !(super::pin::PAGE - 1);
-        let end = end
-            .checked_next_multiple_of(super::pin::PAGE)
-            .ok_or(EINVAL)?;
+        let end = end.checked_next_multiple_of(super::pin::PAGE);
+        let size = end.ok_or(EINVAL)?.saturating_sub(start);
         let inner = Arc::pin_init(
             pin_init!(Inner {
                 raw: Opaque::zeroed(),
@@ -98,7 +97,7 @@ impl<T: Send + Unpin + 'static> Watched<T> {
         // SAFETY: `raw` stays where it is; if this fails, nothing refers to it. Else the handle's
         // drop sees to it that it is stopped.
         to_result(unsafe {
-            c::sdp_h_watch_start(inner.raw.get(), start, end - start, Some(give_up::<T>))
+            c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))
         })?;
         // INVARIANT: Started.
         Ok(Watched(ManuallyDrop::new(inner)))

@@ -74,7 +74,6 @@
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 pub(crate) mod dispatch;
-#[allow(clippy::arithmetic_side_effects, reason = "counts of its own")]
 pub(crate) mod local;
 mod phase;
 pub(crate) mod rdma;

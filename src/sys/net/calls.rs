@@ -15,9 +15,7 @@
     reason = "what all callbacks rely on is said once, above the first of them"
 )]
 
-use super::super::address::{
-    self, Address, Named, Purpose, AF_INET, AF_INET6, AF_INET6_SDP, AF_INET_SDP,
-};
+use super::super::address::{self, Address, Named, Purpose};
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
 use super::descriptor::Descriptor;
@@ -35,22 +33,10 @@ use kernel::sync::aref::ARef;
 const SHUT_RD: i32 = 0;
 const SHUT_RDWR: i32 = 2;
 
-/// Families of the elements of `sdp_h_ops` and `sdp_h_proto`; the last two are `IPPROTO_SDP`.
-const FAMILIES: [u16; 4] = [AF_INET_SDP, AF_INET6_SDP, AF_INET, AF_INET6];
-
 /// Fills in an element of `sdp_h_ops`.
-///
-/// # Safety
-///
-/// Nobody uses it yet.
-pub(super) unsafe fn fill_ops<T: Family>(i: usize, module: &'static ThisModule) {
-    // SAFETY: By the requirements of this function.
-    let o = unsafe {
-        let o = &raw mut c::sdp_h_ops[i];
-        &mut *o
-    };
+pub(super) fn fill_ops<T: Family>(o: &mut c::proto_ops, family: u16, module: &'static ThisModule) {
     o.owner = module.as_ptr();
-    o.family = FAMILIES[i].into();
+    o.family = family.into();
     o.release = Some(release::<T>);
     o.bind = Some(bind::<T>);
     o.connect = Some(connect::<T>);
@@ -246,8 +232,8 @@ unsafe extern "C" fn getname<T: Family>(
     // just made of TCP's, and space for an address.
     unsafe {
         let ops = ptr::read_volatile(&raw const (*socket).ops);
-        let own = [0, 1, 2, 3].map(|i| &raw const c::sdp_h_ops[i]);
-        if !own.contains(&ops) {
+        let own = (&raw const c::sdp_h_ops).cast::<c::proto_ops>();
+        if !(own..own.add(4)).contains(&ops) {
             return (*ops)
                 .getname
                 .map_or(-EOPNOTSUPP.0, |f| f(socket, address, peer));

@@ -60,7 +60,7 @@ impl<'a> SendMsg<'a> {
         let n = n.min(self.taken);
         // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
         unsafe { self.iter().revert(n) };
-        self.taken -= n;
+        self.taken = self.taken.saturating_sub(n);
     }
 
     /// Returns address and length of the next bytes, up to `most` and the end of their segment;
@@ -123,14 +123,14 @@ impl<'a> SendMsg<'a> {
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.remaining());
         self.iter().advance(n);
-        self.taken += n;
+        self.taken = self.taken.saturating_add(n);
     }
 
     /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Returns fewer
     /// bytes if the caller's memory could not be read.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
         let n = self.iter().copy_from_iter(to);
-        self.taken += n;
+        self.taken = self.taken.saturating_add(n);
         n
     }
 }
@@ -171,8 +171,8 @@ impl Iterator for Ranges<'_> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid.
         let at = unsafe { c::sdp_h_pin_piece(self.iter, self.done, self.left, &mut len) };
-        self.done += len;
-        self.left -= len;
+        self.done = self.done.saturating_add(len);
+        self.left = self.left.saturating_sub(len);
         (len != 0).then_some((at as usize, len))
     }
 }

@@ -353,9 +353,9 @@ unsafe extern "C" fn next<F: ProcRows>(
 ) -> *mut c_void {
     // SAFETY: By the requirements, and as in `start`.
     unsafe {
-        *pos += 1;
+        *pos = (*pos).saturating_add(1);
         if v != HEADING {
-            (*(*seq).private.cast::<c::sdp_h_rows>()).at = v.addr() + 1;
+            (*(*seq).private.cast::<c::sdp_h_rows>()).at = v.addr().wrapping_add(1);
         }
         stop::<F>(seq, v);
         current::<F>(seq)
@@ -382,7 +382,7 @@ unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> 
         let to = SeqFile::from_raw(seq);
         match v {
             HEADING => F::heading(to),
-            row => F::show(&*row.cast::<F::Row>(), (*seq).index - 1, to),
+            row => F::show(&*row.cast::<F::Row>(), (*seq).index.saturating_sub(1), to),
         }
     }
     0

@@ -9,7 +9,7 @@
     reason = "what all callbacks rely on is said in `calls`, above the first of its callbacks"
 )]
 
-use super::super::address::{AF_INET6_SDP, AF_INET_SDP};
+use super::super::address::{AF_INET, AF_INET6, AF_INET6_SDP, AF_INET_SDP};
 use super::super::bindings as c;
 use super::super::errno::{EINVAL, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 use super::calls::errno;
@@ -24,23 +24,18 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::aref::ARef;
 
-/// Fills in an element of `sdp_h_proto`; the last two are for `IPPROTO_SDP`.
-///
-/// # Safety
-///
-/// It is zeroed and not registered.
-pub(super) unsafe fn fill_proto<T: Family>(i: usize, module: &'static ThisModule, name: &CStr) {
-    // SAFETY: By the requirements of this function.
-    let p = unsafe {
-        let p = &raw mut c::sdp_h_proto[i];
-        &mut *p
-    };
+/// Fills in a zeroed element of `sdp_h_proto`. TCP's families are for `IPPROTO_SDP`.
+pub(super) fn fill_proto<T: Family>(
+    p: &mut c::proto,
+    family: u16,
+    module: &ThisModule,
+    name: &CStr,
+) {
     p.owner = module.as_ptr();
     p.obj_size = size_of::<Sock<T>>() as u32;
-    p.ipv6_pinfo_offset = if i % 2 == 1 {
-        offset_of!(c::sdp_h_sock, inet6) as u32
-    } else {
-        0
+    p.ipv6_pinfo_offset = match family {
+        AF_INET6_SDP | AF_INET6 => offset_of!(c::sdp_h_sock, inet6) as u32,
+        _ => 0,
     };
     for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
         *to = *from as kernel::ffi::c_char;
@@ -55,7 +50,7 @@ pub(super) unsafe fn fill_proto<T: Family>(i: usize, module: &'static ThisModule
     p.get_port = Some(get_port::<T>);
     p.put_port = Some(put_port::<T>);
     p.unhash = Some(unhash);
-    if i >= 2 {
+    if matches!(family, AF_INET | AF_INET6) {
         p.init = Some(init::<T>);
         p.destroy = Some(destroy::<T>);
     }
@@ -75,17 +70,18 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
         return -EPROTONOSUPPORT.0;
     }
     let i = usize::from(V6);
+    let family = if V6 { AF_INET6_SDP } else { AF_INET_SDP };
     // SAFETY: The protocol is registered, as long as the family is; `net` and `socket` are those of
     // the call.
     let sk = unsafe {
-        (*socket).ops = &raw const c::sdp_h_ops[i];
+        (*socket).ops = (&raw const c::sdp_h_ops).cast::<c::proto_ops>().add(i);
         c::sdp_h_custom_sockopt(socket);
         c::sdp_h_sock_create(
             net,
             socket,
-            [AF_INET_SDP, AF_INET6_SDP][i].into(),
+            family.into(),
             c::IPPROTO_TCP as i32,
-            &raw mut c::sdp_h_proto[i],
+            (&raw mut c::sdp_h_proto).cast::<c::proto>().add(i),
             kern,
             Some(work::<T>),
             Some(timer::<T>),

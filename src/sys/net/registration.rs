@@ -2,7 +2,7 @@
 
 //! Registration of the families and of `IPPROTO_SDP` with the network core.
 
-use super::super::address::{AF_INET6_SDP, AF_INET_SDP};
+use super::super::address::{AF_INET, AF_INET6, AF_INET6_SDP, AF_INET_SDP};
 use super::super::bindings as c;
 use super::super::errno::EINVAL;
 use super::calls::fill_ops;
@@ -32,8 +32,14 @@ unsafe impl<T: Family> Send for Families<T> {}
 // SAFETY: It has no methods that take a shared reference.
 unsafe impl<T: Family> Sync for Families<T> {}
 
+const FAMILIES: [u16; 2] = [AF_INET_SDP, AF_INET6_SDP];
 /// Protocols in `/proc/net/protocols`: those of the families, and those of `IPPROTO_SDP`.
-const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
+const NAMES: [(&CStr, u16); 4] = [
+    (c"SDP", AF_INET_SDP),
+    (c"SDPv6", AF_INET6_SDP),
+    (c"IPPROTO_SDP", AF_INET),
+    (c"IPPROTO_SDPv6", AF_INET6),
+];
 
 impl<T: Family> Families<T> {
     /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on
@@ -56,44 +62,37 @@ impl<T: Family> Families<T> {
             ipproto: false,
             _namespaces: namespaces,
         };
-        for (i, name) in NAMES.into_iter().enumerate() {
-            // SAFETY: Not registered yet, so the statics are ours to fill.
-            unsafe {
-                fill_proto::<T>(i, module, name);
-                fill_ops::<T>(i, module);
-                to_result(c::proto_register(&raw mut c::sdp_h_proto[i], 1))?;
-            }
+        let (protos, ops) = (&raw mut c::sdp_h_proto, &raw mut c::sdp_h_ops);
+        let families = &raw mut c::sdp_h_family;
+        // SAFETY: Not registered yet, so the statics are ours to fill.
+        let (protos, ops, families) = unsafe { (&mut *protos, &mut *ops, &mut *families) };
+        for (n, ((p, ops), (name, family))) in (1..).zip(protos.iter_mut().zip(ops).zip(NAMES)) {
+            fill_proto::<T>(p, family, module, name);
+            fill_ops::<T>(ops, family, module);
+            // SAFETY: Complete, and not registered yet.
+            to_result(unsafe { c::proto_register(p, 1) })?;
             // INVARIANT: One more is registered.
-            me.protos += 1;
+            me.protos = n;
         }
         // With ipv6.disable=1 there are no addresses and routes of IPv6.
         // SAFETY: Reads a setting of the kernel.
-        let versions = if unsafe { c::ipv6_mod_enabled() } {
-            2
-        } else {
-            1
-        };
-        for i in 0..versions {
-            // SAFETY: Not registered yet, so the static is ours to fill; it is complete before it
-            // is registered.
-            let e = unsafe {
-                let f = &raw mut c::sdp_h_family[i];
-                (*f).family = [AF_INET_SDP, AF_INET6_SDP][i].into();
-                (*f).create = Some(if i == 0 {
-                    create::<T, false>
-                } else {
-                    create::<T, true>
-                });
-                (*f).owner = module.as_ptr();
-                c::sock_register(f)
-            };
+        let six = unsafe { c::ipv6_mod_enabled() };
+        let versions = if six { 2 } else { 1 };
+        for (n, (f, number)) in (1..=versions).zip(families.iter_mut().zip(FAMILIES)) {
+            f.family = number.into();
+            f.create = Some(match number {
+                AF_INET_SDP => create::<T, false>,
+                _ => create::<T, true>,
+            });
+            f.owner = module.as_ptr();
+            // SAFETY: Complete, and not registered yet.
+            let e = unsafe { c::sock_register(f) };
             if e < 0 {
-                let number = [AF_INET_SDP, AF_INET6_SDP][i];
                 pr_err!("socket family {} is taken by another module\n", number);
                 return Err(Error::from_errno(e));
             }
             // INVARIANT: One more is registered.
-            me.families += 1;
+            me.families = n;
         }
         // SAFETY: All protocols are registered; `drop` unregisters this one first. `Families` is
         // unique. INVARIANT: Registered if it returns true.
@@ -108,7 +107,7 @@ impl<T: Family> Drop for Families<T> {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sdp_h_ipproto_unregister() }
         }
-        for number in [AF_INET_SDP, AF_INET6_SDP].into_iter().take(self.families) {
+        for number in FAMILIES.into_iter().take(self.families) {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sock_unregister(number.into()) };
         }
@@ -118,7 +117,7 @@ impl<T: Family> Drop for Families<T> {
         unsafe { c::sdp_h_wq_stop() };
         for i in 0..self.protos {
             // SAFETY: Registered, by the invariants; no sock is left.
-            unsafe { c::proto_unregister(&raw mut c::sdp_h_proto[i]) };
+            unsafe { c::proto_unregister((&raw mut c::sdp_h_proto).cast::<c::proto>().add(i)) };
         }
     }
 }

@@ -166,7 +166,8 @@ impl DeviceRef {
     pub(super) fn next_vector(&self) -> u32 {
         // SAFETY: By the invariants the device is registered; the number does not change then.
         let n = unsafe { (*self.raw()).num_comp_vectors };
-        self.0.vector.fetch_add(1, Relaxed) % u32::try_from(n).unwrap_or(1).max(1)
+        let turn = self.0.vector.fetch_add(1, Relaxed);
+        turn.checked_rem(u32::try_from(n).unwrap_or(0)).unwrap_or(0)
     }
 
     /// Returns true if a port supports connections by the InfiniBand connection manager.

@@ -64,7 +64,7 @@ impl Sizes {
         Sizes {
             send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
             receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
-            max_sge: self.max_sge.min(MAX_SGES).min(most_sge - 1),
+            max_sge: self.max_sge.min(MAX_SGES).min(most_sge.saturating_sub(1)),
             inline: self.inline.min(MAX_COPIED as u16),
             gather: self.gather.min(most_sge).min(most_read).max(1),
         }
@@ -178,7 +178,7 @@ impl<B: BlockMemory> Endpoint<B> {
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(sizes.send_slots),
             max_recv_wr: u32::from(sizes.receive_slots),
-            max_send_sge: u32::from(sizes.gather.max(sizes.max_sge + 1)),
+            max_send_sge: u32::from(sizes.gather.max(sizes.max_sge.saturating_add(1))),
             max_recv_sge: 1,
             max_inline_data: u32::from(sizes.inline),
             ..Default::default()

@@ -124,7 +124,7 @@ impl Region {
         access: Access,
     ) -> Result<(c::ib_reg_wr, Key)> {
         // 2^31 places of 2^31 bytes each; the memory uses the start of one.
-        let base = u64::from(random_below(1 << 31) + 1) << 31;
+        let base = u64::from(random_below(1 << 31).saturating_add(1)) << 31;
         // SAFETY: By the caller, and by the invariants.
         let ret = unsafe { c::sdp_h_mr_map(self.raw(), list, entries, base) };
         kernel::error::to_result(ret)?;

@@ -42,7 +42,7 @@ impl UseCount {
     pub(super) fn any_more(&self) -> bool {
         let mut n = self.0.load(Relaxed);
         while n > 0 {
-            match self.0.cmpxchg(n, n + 1, Full) {
+            match self.0.cmpxchg(n, n.wrapping_add(1), Full) {
                 Ok(_) => return true,
                 Err(now) => n = now,
             }

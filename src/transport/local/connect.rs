@@ -130,13 +130,14 @@ fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestDat
 impl<O: Upcalls> Inner<O> {
     /// Returns the time for which a request is repeated.
     fn patience(&self) -> Jiffies {
-        milliseconds((u32::from(self.tries) + 1) * TIME_PER_TRY)
+        let requests = u32::from(self.tries).saturating_add(1);
+        milliseconds(requests.saturating_mul(TIME_PER_TRY))
     }
 
     /// Schedules a repetition of the request, unless the requester has closed.
     fn try_later(self: &Arc<Self>, mut ask: RequestData<O>) {
         let pause = ask.pause;
-        ask.pause = (pause * 2).min(LONGEST_PAUSE);
+        ask.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         {
             let mut state = self.state.lock();
             if state.phase != Phase::Requested {

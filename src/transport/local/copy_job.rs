@@ -75,11 +75,11 @@ impl PairEnd {
         let (block, t, begun) = (next.block, next.transfer, next.begun);
         let part = (next.left() / 4).next_multiple_of(PAGE as u32);
         let len = part.clamp(STEP, MOST_STEP).min(next.left());
-        next.begun += len;
+        next.begun = next.begun.saturating_add(len);
         let step = self.blocks.pages(block).and_then(|ours| {
             Ok(Step {
                 ours,
-                offset: t.offset as usize + begun as usize,
+                offset: (t.offset as usize).saturating_add(begun as usize),
                 theirs: peer.blocks.begin_access(&t, begun)?,
                 len,
                 read: t.read,
@@ -93,7 +93,7 @@ impl PairEnd {
         let Some(t) = self.next_transfer() else {
             return;
         };
-        t.copied += len;
+        t.copied = t.copied.saturating_add(len);
         if result.is_err() {
             self.broke();
         } else if t.copied == t.transfer.len {
@@ -156,10 +156,10 @@ impl CopyJob {
     /// other end's owner. Context: process, may sleep.
     pub(crate) fn run(self) -> u64 {
         let mut done = None;
-        let mut copied = 0;
+        let mut copied = 0u64;
         while let Some(step) = self.turn(done.take()) {
             let result = step.copy();
-            copied += u64::from(step.len);
+            copied = copied.saturating_add(step.len.into());
             done = Some((step, result));
             yield_cpu();
         }
@@ -198,7 +198,7 @@ impl CopyJob {
         }
         let told = if self.helps { mine } else { other };
         let tell = told.as_mut().map(|t| [t.take_event(), t.take_done()]);
-        both.copying += u32::from(next.is_some());
+        both.copying = both.copying.saturating_add(next.is_some().into());
         drop(both);
         call(tell.unwrap_or([None, None]));
         next

@@ -189,11 +189,8 @@ impl Endpoint {
     /// See `Endpoint::post_without_memory` of [`crate::transport`].
     pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
         let post = |e: &mut PairEnd| {
-            let mut posted = 0;
-            while posted < n && e.received.post(Buffer::without_memory(size)).is_ok() {
-                posted += 1;
-            }
-            posted
+            let mut post = || e.received.post(Buffer::without_memory(size));
+            (0..n).take_while(|_| post().is_ok()).count() as u16
         };
         self.end(post).unwrap_or(0)
     }

@@ -118,7 +118,7 @@ impl PairEnd {
     fn used(&self) -> u16 {
         match self.waiting.is_full() {
             true => self.send_slots,
-            false => (self.waiting.len() + self.done.len()) as u16,
+            false => self.waiting.len().saturating_add(self.done.len()) as u16,
         }
     }
 
@@ -216,7 +216,7 @@ impl PairEnd {
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
         self.blocks.begin(block, t)?;
         self.wait(Waiting::Transfer(PartialTransfer::new(block, t)))?;
-        self.reads += u16::from(t.read);
+        self.reads = self.reads.saturating_add(t.read.into());
         Ok(t.len)
     }
 
@@ -235,7 +235,7 @@ impl PairEnd {
         };
         let t = done.transfer;
         self.blocks.over(done.block);
-        self.reads -= u16::from(t.read);
+        self.reads = self.reads.saturating_sub(t.read.into());
         self.notify_done(SendCompletion::Moved {
             cookie: t.cookie,
             len: t.len,
@@ -386,7 +386,7 @@ impl PairEnd {
         fill: impl FnOnce(&mut [u8]) -> Result,
     ) -> Result {
         let to = self.received.next().ok_or(ENOSPC)?;
-        let len = u32::try_from(head.len() + payload)?;
+        let len = u32::try_from(head.len().saturating_add(payload))?;
         let bytes = to.buffer.bytes_mut().get_mut(..payload);
         fill(bytes.ok_or(EMSGSIZE)?)?;
         (to.len, to.head) = (len, Head::new(head)?);

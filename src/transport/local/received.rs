@@ -85,7 +85,7 @@ impl Received {
 
     /// Counts the message in the next buffer.
     pub(super) fn has_come(&mut self) {
-        self.arrived += 1;
+        self.arrived = self.arrived.saturating_add(1);
     }
 
     /// Returns true if there is a buffer for a message, with memory if it has payload. `Err`: size
