@@ -76,7 +76,7 @@ impl Connection {
     /// [`Self::end_polling`] reverses it.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let endpoint = self.endpoint.as_ref();
-        let polls = endpoint.is_some_and(|c| !c.has_solicited_events());
+        let polls = endpoint.is_some_and(|c| !c.is_local());
         self.polling.callers = self.polling.callers.saturating_add(polls.into());
         polls
     }
@@ -106,10 +106,7 @@ impl Connection {
     /// would only delay the sender. A caller that begins to wait or poll, or has waited, repeats
     /// this decision.
     pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
-        let polls_itself = self
-            .endpoint
-            .as_ref()
-            .is_some_and(|c| c.has_solicited_events())
+        let polls_itself = self.endpoint.as_ref().is_some_and(|c| c.is_local())
             && sk.state() == State::Established
             && !self.closing.is_orphaned()
             && self.slot.is_none()
@@ -161,11 +158,7 @@ impl Connection {
     /// Returns true if small messages wait until the local peer has drained those before. The
     /// peer's task sends them then.
     pub(super) fn awaits_drain(&self) -> bool {
-        self.held == Some(Stall::InFlight)
-            && self
-                .endpoint
-                .as_ref()
-                .is_some_and(|e| e.has_solicited_events())
+        self.held == Some(Stall::InFlight) && self.endpoint.as_ref().is_some_and(|e| e.is_local())
     }
 
     /// Returns true if messages may arrive without a notification.

@@ -215,7 +215,7 @@ impl Connection {
             solicited: message.solicited,
             cookie: after | if fin { FIN } else { 0 },
         };
-        let exchange = n >= LEAST_EXCHANGE && endpoint.exchanges();
+        let exchange = n >= LEAST_EXCHANGE && endpoint.is_local();
         if let Some(whole) = exchange.then(|| self.tx.whole(n)).flatten() {
             endpoint.exchange(&sending, whole, message.payload)?;
         } else {
@@ -259,11 +259,7 @@ impl Connection {
                 let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
                 trace::credit_stall(sk, credits, self.tx.unsent());
             }
-            if self
-                .endpoint
-                .as_ref()
-                .is_some_and(|c| c.has_solicited_events())
-            {
+            if self.endpoint.as_ref().is_some_and(|c| c.is_local()) {
                 self.set_timer(sk, Timer::Kick, KICK_TIME);
             }
         }

@@ -313,7 +313,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: c.announced(LARGE_CHUNK as u32),
-        acks_payload: c.endpoint.as_ref().is_some_and(|c| c.exchanges()),
+        acks_payload: c.endpoint.as_ref().is_some_and(|c| c.is_local()),
         zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
     }));
     Ok(())

@@ -52,7 +52,7 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     let i = info.fields();
     i.transport = match &connection.endpoint {
         None => c::SDP_TRANSPORT_NONE,
-        Some(endpoint) if endpoint.exchanges() => c::SDP_TRANSPORT_LOCAL,
+        Some(endpoint) if endpoint.is_local() => c::SDP_TRANSPORT_LOCAL,
         Some(_) => c::SDP_TRANSPORT_RDMA,
     }
     .into();

@@ -284,7 +284,7 @@ fn prepare(
             credits: hello.bufs,
             desired_remote_size: (LARGE_CHUNK as u32)
                 .saturating_add(parts.endpoint.limits().header_aside),
-            acks_payload: parts.endpoint.exchanges(),
+            acks_payload: parts.endpoint.is_local(),
             zero_copy: setup::zero_copy(&parts.endpoint),
         }));
         c.slot = Some(slot.clone());

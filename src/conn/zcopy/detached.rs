@@ -151,7 +151,7 @@ impl Connection {
             let Some(endpoint) = self.endpoint.as_mut() else {
                 continue;
             };
-            let copies = endpoint.has_solicited_events();
+            let copies = endpoint.is_local();
             let Ok(mut memory) = endpoint.take_back(memory.id) else {
                 // the transport releases it in the end
                 continue;

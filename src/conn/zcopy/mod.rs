@@ -264,7 +264,7 @@ impl Zcopy {
 /// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
 /// the call that can use the advert polls, and a worker would only take the processor from it.
 fn is_solicited(endpoint: &Endpoint, message: &Outgoing) -> bool {
-    message.solicited && !(message.just_advert && endpoint.has_solicited_events())
+    message.solicited && !(message.just_advert && endpoint.is_local())
 }
 
 impl Connection {

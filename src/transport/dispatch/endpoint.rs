@@ -185,8 +185,9 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if [`Endpoint::exchange`] can save a copy.
-    pub(crate) fn exchanges(&self) -> bool {
+    /// Returns true if the peer is in this kernel. Then messages may swap buffers
+    /// ([`Endpoint::exchange`]), and each message states reliably if it is solicited.
+    pub(crate) fn is_local(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))
     }
 
@@ -210,7 +211,7 @@ impl Endpoint {
     }
 
     /// Notifies the peer of all messages that have arrived, even if it has armed its notification
-    /// for solicited ones only ([`Endpoint::has_solicited_events`]).
+    /// for solicited ones only ([`Endpoint::is_local`]).
     pub(crate) fn poke(&mut self) {
         match &mut self.carrier {
             // it is notified of all
@@ -302,11 +303,6 @@ impl Endpoint {
             Carrier::Rdma(_) => false,
             Carrier::Local(c) => c.has_ended_sends(),
         }
-    }
-
-    /// Returns true if each message states reliably if it is solicited: only those of a local peer.
-    pub(crate) fn has_solicited_events(&self) -> bool {
-        matches!(self.carrier, Carrier::Local(_))
     }
 
     /// Returns the bytes of payload that have arrived and were not polled, as far as known.
