@@ -22,7 +22,8 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// One end of a local connection for sending and receiving.
+/// One end of a local connection for sending and receiving. Its methods are described at those of
+/// [`crate::transport::Endpoint`] with the same names.
 pub(crate) struct Endpoint {
     pair: Arc<Pair>,
     side: Side,
@@ -160,33 +161,27 @@ impl Endpoint {
         }
     }
 
-    /// See [`Endpoint::poke`](crate::transport::Endpoint::poke).
     pub(crate) fn poke(&mut self) {
         self.pair.poke(self.side)
     }
 
-    /// See [`Endpoint::has_copy_job`](crate::transport::Endpoint::has_copy_job).
     pub(crate) fn has_copy_job(&self) -> bool {
         self.pair.has_copy_job(self.side)
     }
 
-    /// See [`Endpoint::copy_job`](crate::transport::Endpoint::copy_job).
     pub(crate) fn copy_job(&mut self) -> Option<CopyJob> {
         self.pair.copy_job(self.side)
     }
 
-    /// See [`Endpoint::lacks_memory`](crate::transport::Endpoint::lacks_memory).
     pub(crate) fn lacks_memory(&self) -> Option<usize> {
         self.lacks_memory
     }
 
-    /// See [`Endpoint::refill`](crate::transport::Endpoint::refill).
     pub(crate) fn refill(&mut self, buffer: Buffer) {
         self.unflushed = true;
         self.lacks_memory = self.pair.refill(self.side, buffer);
     }
 
-    /// See `Endpoint::post_without_memory` of [`crate::transport`].
     pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
         let post = |e: &mut PairEnd| {
             let mut post = || e.received.post(Buffer::without_memory(size));
@@ -195,32 +190,26 @@ impl Endpoint {
         self.end(post).unwrap_or(0)
     }
 
-    /// See [`Endpoint::has_orphaned_peer`](crate::transport::Endpoint::has_orphaned_peer).
     pub(crate) fn has_orphaned_peer(&self) -> bool {
         self.unattended.is_some()
     }
 
-    /// See [`Endpoint::take_orphaned_peer`](crate::transport::Endpoint::take_orphaned_peer).
     pub(crate) fn take_orphaned_peer(&mut self) -> Option<OrphanedPeer> {
         self.unattended.take()
     }
 
-    /// See [`Endpoint::has_ended_sends`](crate::transport::Endpoint::has_ended_sends).
     pub(crate) fn has_ended_sends(&self) -> bool {
         self.ended.is_some() || self.tally().has_done()
     }
 
-    /// See [`Endpoint::is_behind`](crate::transport::Endpoint::is_behind).
     pub(crate) fn is_behind(&self) -> bool {
         self.pair.tally(self.side.other()).has_arrived()
     }
 
-    /// See [`Endpoint::arm_drain`](crate::transport::Endpoint::arm_drain).
     pub(crate) fn arm_drain(&mut self) -> Arming {
         Arming::pending_if(!self.pair.await_drain(self.side))
     }
 
-    /// See [`Endpoint::unpolled`](crate::transport::Endpoint::unpolled).
     pub(crate) fn unpolled(&self) -> usize {
         match self.tally().has_arrived() {
             true => self.end(|e| e.received.payload()).unwrap_or(0),
@@ -235,7 +224,6 @@ impl Drop for Endpoint {
     }
 }
 
-/// See the methods of [`Endpoint`](crate::transport::Endpoint) with these names.
 impl Endpoint {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
@@ -279,7 +267,8 @@ impl Endpoint {
             false => Ok(()),
         };
         if let Some(owner) = told.filter(|o| o.received_by_task()) {
-            self.unattended.get_or_insert(OrphanedPeer::orphan(owner));
+            self.unattended
+                .get_or_insert(OrphanedPeer::new(owner, false));
         }
         left
     }
@@ -343,7 +332,7 @@ impl Endpoint {
     }
 
     pub(crate) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
-        self.end(|e| e.take_back(block)).ok_or(EIO)?
+        self.end(|e| e.blocks.take_back(block)).ok_or(EIO)?
     }
 
     pub(crate) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {

@@ -217,7 +217,7 @@ impl Pair {
         let message = mine.received.take()?;
         let awaits = |o: &mut DropInWorker<PairEnd>| core::mem::take(&mut o.awaits_drain);
         let peer = other.as_mut().filter(|_| !mine.has_arrived());
-        let peer = peer.and_then(|o| awaits(o).then(|| OrphanedPeer::sender(o.owner())));
+        let peer = peer.and_then(|o| awaits(o).then(|| OrphanedPeer::new(o.owner(), true)));
         Some((message, peer))
     }
 
@@ -253,7 +253,7 @@ impl Pair {
     pub(super) fn post_block(&self, side: Side, p: Pinned) -> Result<BlockId, Pinned> {
         let mut both = self.both();
         match both.ends(side).0 {
-            Some(mine) => mine.post_block(p),
+            Some(mine) => mine.blocks.post_block(p),
             None => Err(p),
         }
     }

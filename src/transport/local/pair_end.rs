@@ -175,17 +175,6 @@ impl PairEnd {
         self.broken
     }
 
-    /// See [`crate::transport::Endpoint::post_block`].
-    pub(super) fn post_block(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
-        self.blocks.post_block(p)
-    }
-
-    /// See [`crate::transport::Endpoint::take_back`].
-    pub(super) fn take_back(&mut self, block: BlockId) -> Result<Pinned> {
-        self.blocks.take_back(block)
-    }
-
-    /// See [`crate::transport::Endpoint::register`].
     pub(super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);

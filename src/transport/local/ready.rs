@@ -56,19 +56,10 @@ pub(crate) struct OrphanedPeer {
 }
 
 impl OrphanedPeer {
-    /// Owner without a program, with messages to receive.
-    pub(super) fn orphan(owner: Arc<dyn Ready>) -> Self {
+    pub(super) fn new(owner: Arc<dyn Ready>, is_sender: bool) -> Self {
         OrphanedPeer {
             owner: Some(owner),
-            is_sender: false,
-        }
-    }
-
-    /// Owner that waited for its messages to be received, which they are.
-    pub(super) fn sender(owner: Arc<dyn Ready>) -> Self {
-        OrphanedPeer {
-            owner: Some(owner),
-            is_sender: true,
+            is_sender,
         }
     }
 
