@@ -7,6 +7,7 @@
 use super::closing::{CloseAction, CloseEvent, Transition};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
+use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, Wakeup, Wakeups};
 use crate::protocol;
 use crate::sys::debug::debug;
@@ -54,7 +55,7 @@ impl Connection {
         match act {
             CloseAction::Nothing | CloseAction::Detach => {}
             CloseAction::SendFin => {
-                self.set_more(false);
+                self.no_more();
                 if let Some(p) = self.protocol.as_mut() {
                     p.shutdown_send();
                 }
@@ -140,7 +141,7 @@ impl Connection {
         self.held = None;
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
-        self.zcopy.lost();
+        self.zcopy.with(Zcopy::lost);
         self.endpoint = None;
         self.set_timer(sk, Timer::Close, FIN_TIME);
     }

@@ -4,6 +4,7 @@
 //! connection: it may arrive after the socket has begun another.
 
 use super::timers::Timer;
+use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
@@ -156,7 +157,7 @@ impl Cm {
 impl Connection {
     /// Detaches everything of the connection below the socket, to be destroyed without the lock.
     pub(crate) fn detach(&mut self) -> Detached {
-        self.zcopy.lost();
+        self.zcopy.with(Zcopy::lost);
         self.rx_buffers.clear();
         self.tx.clear();
         self.timers.clear(Timer::Cork);

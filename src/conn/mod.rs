@@ -62,7 +62,7 @@ use self::stats::Stats;
 use self::taking::Taking;
 use self::timers::{Timer, Timers};
 use self::wakeups::{Wakeup, Wakeups};
-use self::zcopy::Zcopy;
+use self::zcopy::{Zcopy, ZcopyBox};
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Stall};
@@ -226,7 +226,7 @@ pub(crate) struct Connection {
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
     pub(crate) options: Options,
-    pub(crate) zcopy: Zcopy,
+    pub(crate) zcopy: ZcopyBox,
     pub(crate) stats: Stats,
     pub(crate) closing: Closing,
     /// State of holding back partial messages.
@@ -256,7 +256,7 @@ impl Connection {
             slot: None,
             fallback: Fallback::new(),
             options: Options::new(params),
-            zcopy: Zcopy::new(),
+            zcopy: ZcopyBox::new(),
             stats: Stats::new(),
             closing: Closing::new(),
             cork: Cork::new(),
@@ -285,7 +285,7 @@ impl Connection {
         ] {
             self.timers.clear(timer);
         }
-        self.zcopy.forget();
+        self.zcopy.with(Zcopy::forget);
         self.closing.renew();
         self.cork = Cork::new();
         self.polling.reset();
@@ -350,17 +350,21 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            if self.zcopy.has_posted() {
+            // Calls alone add blocks: without any now there are none until the end of this turn.
+            let zcopy = self.zcopy.has_posted();
+            if zcopy {
                 // Saves a turn where they complete at once. Errors occur again in `transmit`.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
-            self.retire_blocks(sk, wakeups);
-            self.check_for_writers(sk);
-            self.check_collection(sk);
+            if zcopy {
+                self.retire_blocks(sk, wakeups);
+                self.check_for_writers(sk);
+                self.check_collection(sk);
+            }
             self.refill(sk, wakeups);
-            self.transmit(sk, wakeups);
-            let waits = self.waits_for_completion(sk);
+            self.transmit(sk, wakeups, zcopy);
+            let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
             if !waits && self.has_ended_sends() {
                 // left to the next turn, they would wake the very caller that polls before it
                 // sleeps
@@ -375,7 +379,8 @@ impl Connection {
                 break;
             }
             let armed = self.arm(sk, waits);
-            let unfinished = waits || self.is_unfinished(sk);
+            let unfinished =
+                waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
             if sk.data().events.set_unfinished(unfinished) {
                 self.take_events(sk, wakeups);
             } else if armed {

@@ -89,7 +89,7 @@ impl Connection {
 
     /// Returns true if there is a completion that makes progress.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
-        let sent = self.waits_for_completion(sk);
+        let sent = self.waits_for_completion(sk) || self.zcopy.is_busy();
         let endpoint = self.endpoint.as_mut();
         endpoint.is_some_and(|c| c.has_completion(sent))
     }
@@ -142,7 +142,6 @@ impl Connection {
             || self.slot.is_some()
             || self.tx.unsent() > 0
             || self.held.is_some()
-            || self.zcopy.has_detached()
     }
 
     /// Returns true if nothing can be sent before the peer grants credits or has drained its
@@ -191,6 +190,6 @@ impl Connection {
             Some(Stall::InFlight) => !self.awaits_drain(),
             _ => false,
         };
-        held || writers || self.space_wanted || closing || self.zcopy.is_busy()
+        held || writers || self.space_wanted || closing
     }
 }

@@ -27,33 +27,33 @@ const LEAST_EXCHANGE: usize = 4096;
 const KICK_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
-    /// Sends what may be sent.
-    pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+    /// Sends what may be sent. `zcopy`: memory of programs is posted.
+    pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups, zcopy: bool) {
         let mut failed = None;
-        if self.zcopy.has_posted() {
+        if zcopy {
             failed = self.end_access().and_then(|()| self.read_on(wakeups)).err();
         }
         if !self.connected() {
             return;
         }
-        let mut sink = self.offered_sink();
+        let mut sink = zcopy.then(|| self.offered_sink()).flatten();
         let mut posted = false;
         let held = loop {
-            if self.has_nothing_to_send(sk) {
+            if !zcopy && self.has_nothing_to_send(sk) {
                 break None;
             }
-            match self.blocks_on(wakeups) {
-                Ok(true) => {
+            match zcopy.then(|| self.blocks_on(wakeups)) {
+                Some(Ok(true)) => {
                     posted = true;
                     continue;
                 }
-                Ok(false) => {}
-                Err(e) => {
+                Some(Err(e)) => {
                     failed = Some(e);
                     break None;
                 }
+                _ => {}
             }
-            let (message, ahead) = match self.next_message(sk, sink) {
+            let (message, ahead) = match self.next_message(sk, sink, zcopy) {
                 Ok(next) => next,
                 Err(held) => break held,
             };
@@ -71,14 +71,14 @@ impl Connection {
                 break None;
             }
         };
-        self.note_held(sk, held, posted);
+        self.note_held(sk, held, posted, zcopy && self.is_collecting());
         if let Some(endpoint) = self.endpoint.as_mut() {
             if let Err(e) = endpoint.flush() {
                 failed = Some(e);
             }
             wakeups.add_if(endpoint.has_orphaned_peer(), Wakeup::OrphanedPeer);
             wakeups.add_if(
-                self.zcopy.has_posted() && endpoint.has_copy_job(),
+                zcopy && endpoint.has_copy_job(),
                 Wakeup::CopyJob,
             );
             if endpoint.lacks_memory().is_some() {
@@ -106,7 +106,6 @@ impl Connection {
             return true;
         };
         self.tx.unsent() == 0
-            && !self.zcopy.has_posted()
             && (protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
                 // the first message shows that the peer has the reply
                 || sk.state() == State::SynRecv)
@@ -124,8 +123,9 @@ impl Connection {
         &mut self,
         sk: &SdpSock,
         sink: Option<Block>,
+        zcopy: bool,
     ) -> Result<(Outgoing, NextTx), Option<Stall>> {
-        let ahead = self.ahead();
+        let ahead = self.ahead(zcopy);
         let reader_waits = self.reader_waits(sk);
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_ref(), self.protocol.as_mut())
         else {
@@ -175,9 +175,10 @@ impl Connection {
     fn post_advert(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
+        let z = self.zcopy.get_mut().ok_or(EINVAL)?;
         match message.kind {
-            Mid::SrcAvail => self.zcopy.advertise(endpoint, message, self.tx.sent()),
-            _ => self.zcopy.advertise_sink(endpoint, message, self.tx.sent()),
+            Mid::SrcAvail => z.advertise(endpoint, message, self.tx.sent()),
+            _ => z.advertise_sink(endpoint, message, self.tx.sent()),
         }
     }
 
@@ -249,8 +250,8 @@ impl Connection {
     }
 
     /// Records the reason that holds back the next message, and sets the timer that ends it.
-    /// `posted`: other messages were sent.
-    fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, posted: bool) {
+    /// `posted`: other messages were sent. `collects`: a block of pages is being collected.
+    fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, posted: bool, collects: bool) {
         if held != Some(Stall::Credits) {
             self.timers.clear(Timer::Kick);
         } else if self.held != held || posted {
@@ -266,7 +267,7 @@ impl Connection {
         self.held = held;
         sk.data().taking.set_awaited(self.awaits_drain());
         self.cork.settle();
-        if held != Some(Stall::Corked) && !self.awaits_drain() && !self.is_collecting() {
+        if held != Some(Stall::Corked) && !self.awaits_drain() && !collects {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {
             self.set_timer(sk, Timer::Cork, CORK_TIME);

@@ -82,20 +82,38 @@ impl<'a> Call<'a> {
             return Ok(None);
         }
         let size = message.remaining();
-        let (space, news, threshold) = sk.with(|c| {
+        let space = sk.with(|c| {
             if !self.begun {
                 self.begin(c, message, size, may_wait);
             }
-            if self.is_plain {
-                return (Some(self.space.find(sk, c, size)), false, None);
+            self.is_plain.then(|| self.space.find(sk, c, size))
+        });
+        match space {
+            Some(space) => space.map(Some),
+            None if sk.prepare_zcopy() => {
+                self.begin_parts(sk, message, size, may_wait);
+                Ok(None)
             }
+            None => {
+                self.is_plain = true;
+                sk.with(|c| self.space.find(sk, c, size)).map(Some)
+            }
+        }
+    }
+
+    /// Begins a call that is not only copied.
+    fn begin_parts(
+        &mut self,
+        sk: &SdpSock,
+        message: &mut SendMsg<'_>,
+        size: usize,
+        may_wait: bool,
+    ) {
+        let (news, threshold) = sk.with(|c| {
             self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
             let news = may_wait && c.may_use_zcopy(size) && c.may_have_events(sk);
-            (None, news, c.zcopy_threshold())
+            (news, c.zcopy_threshold())
         });
-        if let Some(space) = space {
-            return space.map(Some);
-        }
         if news {
             // a reader's advert may have arrived, to which it can write at once
             sk.progress();
@@ -107,7 +125,6 @@ impl<'a> Call<'a> {
                 self.least = threshold;
             }
         }
-        Ok(None)
     }
 
     /// Counts it, and checks if all of its `size` bytes are copied.

@@ -120,7 +120,7 @@ fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
 /// Sends bytes that were held back. As on TCP, `TCP_NODELAY` sends in spite of a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
-    c.set_more(false);
+    c.no_more();
     if nodelay {
         c.cork.lift();
     }

@@ -42,7 +42,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
         Err(_) if sent > 0 => {
             // as on TCP, they do not wait for bytes that were not accepted
             if flags & c::MSG_MORE == 0 {
-                sk.connection().set_more(false);
+                sk.connection().no_more();
             }
             sk.progress();
             Ok(sent)
@@ -231,7 +231,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
 /// Handles the end of data announced by `MSG_MORE`.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
-    sk.connection().set_more(false);
+    sk.connection().no_more();
     zcopy::spliced::flush(sk);
     sk.progress();
 }
@@ -269,7 +269,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
         if urgent {
             tx.mark_urgent();
         }
-        c.set_more(more);
+        c.cork.set_more(more);
         if urgent {
             // does not wait for the reader of the block before it
             c.expedite_blocks();
@@ -301,7 +301,7 @@ fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
     }
     let lacks_memory = {
         let mut c = sk.connection();
-        c.set_more(false);
+        c.no_more();
         c.space_wanted |= poll;
         c.await_memory(sk);
         c.lacks_memory()

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     #[inline]
-    pub(crate) fn ahead(&mut self) -> NextTx {
+    pub(crate) fn ahead(&mut self, zcopy: bool) -> NextTx {
         let mut ahead = NextTx {
             unsent: self.tx.unsent(),
             limit: self.tx.contiguous(),
@@ -49,7 +49,7 @@ impl Connection {
             source: None,
             rest: None,
         };
-        if !self.zcopy.blocks.is_empty() {
+        if zcopy {
             self.check_blocks(&mut ahead);
         }
         ahead
@@ -119,28 +119,22 @@ impl Connection {
         };
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
         endpoint.post_block_span(&wr, &payload)?;
-        self.zcopy.blocks.rest_posted(message.payload, true);
+        self.zcopy.with(|z| z.blocks.rest_posted(message.payload, true));
         Ok(())
     }
 
     /// Handles the next block, except by messages: advertises it, writes its rest to a waiting
     /// reader of the peer, or selects another way. Returns true if the caller has to check again.
-    #[inline]
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
-        if self.zcopy.blocks.is_empty() {
-            return Ok(false);
-        }
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
                 let block = memory.id;
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
                     match endpoint.register(block, Access::Read) {
-                        Ok(key) => self.zcopy.blocks.registered(Block {
-                            size: key.len,
-                            r_key: key.rkey,
-                            address: key.address,
-                        }),
+                        Ok(key) => {
+                            self.zcopy.with(|z| z.blocks.registered(key.into()));
+                        }
                         Err(e) if e == ENOSPC => {}
                         Err(e) if e == EIO => return Err(e),
                         Err(_) => {
@@ -156,7 +150,7 @@ impl Connection {
             }
             Some((Next::Advert(block), _)) if !self.can_be_read(block.size) && self.is_stuck() => {
                 self.pass_over(wakeups);
-                self.end_source_access()?;
+                self.end_access()?;
                 Ok(false)
             }
             Some((
@@ -175,7 +169,7 @@ impl Connection {
                     len,
                 };
                 if of_call && !self.may_write() {
-                    self.zcopy.blocks.cut();
+                    self.zcopy.with(|z| z.blocks.cut());
                     wakeups.add(Wakeup::Zcopy);
                     return Ok(true);
                 }
@@ -211,15 +205,18 @@ impl Connection {
     /// Skips the advert of the next block, without counting a refusal.
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
         let writes = self.may_write();
-        self.zcopy.blocks.pass_over(writes);
+        self.zcopy.with(|z| z.blocks.pass_over(writes));
         wakeups.add_if(!writes, Wakeup::Zcopy);
     }
 
     /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
     /// a reader or space.
     fn write_rest(&mut self, sge: &BlockSpan, cookie: u64) -> Result<bool> {
-        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
-        else {
+        let (Some(endpoint), Some(protocol), Some(z)) = (
+            self.endpoint.as_mut(),
+            self.protocol.as_mut(),
+            self.zcopy.get_mut(),
+        ) else {
             return Ok(false);
         };
         let Some(to) = protocol.sink_advert().filter(|_| by_write()) else {
@@ -238,7 +235,7 @@ impl Connection {
         );
         match posted {
             Ok(n) => {
-                let last = self.zcopy.blocks.rest_posted(n, false);
+                let last = z.blocks.rest_posted(n, false);
                 protocol.written(n, last);
                 self.stats.bytes_sent += u64::from(n);
                 self.stats.direct_written += u64::from(n);
@@ -251,7 +248,7 @@ impl Connection {
 
     /// Records sent bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
-        self.zcopy.blocks.rest_gone(cookie, bytes);
+        self.zcopy.with(|z| z.blocks.rest_gone(cookie, bytes));
         self.alive.progress(jiffies());
         wakeups.add(Wakeup::Zcopy);
     }

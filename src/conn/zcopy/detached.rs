@@ -97,29 +97,39 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protecte
     if !c.zcopy.blocks.has_space() {
         return Added::Full;
     }
-    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
     let idle = c.outstanding() == 0;
-    let Some(posted) = c.endpoint.as_mut().and_then(|c| memory.post(c)) else {
+    let Connection {
+        endpoint,
+        protocol,
+        zcopy,
+        tx,
+        stats,
+        ..
+    } = &mut *c;
+    let (Some(endpoint), Some(z)) = (endpoint, zcopy.get_mut()) else {
+        return Added::Copy(len);
+    };
+    let Some(posted) = memory.post(endpoint) else {
         return Added::Copy(len);
     };
     let size = u32::try_from(len).unwrap_or(0);
-    let mut advert = Advert::unregistered(posted, size, cookie);
-    if c.zcopy.detached_skips.skip() {
+    let mut advert = Advert::unregistered(posted, size, z.next_cookie());
+    if z.detached_skips.skip() {
         advert.finish();
     }
-    if let Some(p) = &mut c.protocol {
+    if let Some(p) = protocol {
         // so that several go at once
         p.set_pipelined(true);
     }
     // there is space, as checked above
-    let _ = c.zcopy.blocks.push_detached(advert, first, at);
+    let _ = z.blocks.push_detached(advert, first, tx.end());
     if protected {
-        c.zcopy.blocks.mark_protected();
-        c.stats.async_blocks += 1;
-        c.zcopy.touches.began();
+        z.blocks.mark_protected();
+        stats.async_blocks += 1;
+        z.touches.began();
     }
     // corked bytes go before it
-    c.set_more(false);
+    c.no_more();
     if idle {
         c.alive.progress(jiffies());
     }
@@ -136,14 +146,11 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protecte
 impl Connection {
     /// Takes out detached blocks that are sent.
     pub(crate) fn retire_blocks(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        if self.zcopy.blocks.is_empty() {
-            return;
-        }
         while let Some(Retired {
             memory,
             size,
             in_messages,
-        }) = self.zcopy.blocks.retire()
+        }) = self.zcopy.get_mut().and_then(|z| z.blocks.retire())
         {
             trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, size);
             self.has_space_again(sk, wakeups);
@@ -160,7 +167,8 @@ impl Connection {
                 memory.was_copied();
             }
             wakeups.add(Wakeup::Released);
-            if let Some(slot) = self.zcopy.released.iter_mut().find(|p| p.is_none()) {
+            let z = self.zcopy.get_mut();
+            if let Some(slot) = z.and_then(|z| z.released.iter_mut().find(|p| p.is_none())) {
                 *slot = Some(memory);
             }
         }

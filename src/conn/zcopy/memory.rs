@@ -9,7 +9,6 @@ use super::posted::Posted;
 use crate::memory::budget::Account;
 use crate::memory::notify::Notify;
 use crate::memory::pinned::Refusal;
-use crate::protocol::Block;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Access, Endpoint, Pinned, Watch};
@@ -90,14 +89,7 @@ impl<'a> PinnedCall<'a> {
     ) -> Option<Advert<Posted>> {
         let memory = self.post(endpoint)?;
         match endpoint.register(memory.id, access) {
-            Ok(key) => {
-                let segment = Block {
-                    size: key.len,
-                    r_key: key.rkey,
-                    address: key.address,
-                };
-                Some(Advert::new(memory, segment, cookie))
-            }
+            Ok(key) => Some(Advert::new(memory, key.into(), cookie)),
             Err(_) => {
                 self.memory = endpoint.take_back(memory.id).ok();
                 None
@@ -128,12 +120,10 @@ impl Connection {
 /// connection's lock.
 pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
-        let next = sk
-            .connection()
-            .zcopy
-            .released
-            .iter_mut()
-            .find_map(Option::take);
+        let mut c = sk.connection();
+        let z = c.zcopy.get_mut();
+        let next = z.and_then(|z| z.released.iter_mut().find_map(Option::take));
+        drop(c);
         match next {
             Some(memory) => sk.keep(memory),
             None => return,

@@ -3,7 +3,7 @@
 //! Zero copy: bytes go straight between the pages of a send or receive call and those of the
 //! program at the other end.
 //!
-//! [`Zcopy`] is the state of one connection. In each direction one call at a time uses zero copy,
+//! [`Zcopy`] is the state of one connection, made by its first large send or advert. In each direction one call at a time uses zero copy,
 //! while others copy or wait; detached sends are not limited to one call. A block of a call's
 //! memory is pinned ([`memory`]), queued, and removed once nothing accesses it any more.
 //!
@@ -68,6 +68,8 @@ use crate::sys::net::params;
 use crate::sys::protect::Protector;
 use crate::sys::time::{milliseconds, nanoseconds, Jiffies};
 use crate::transport::{Endpoint, Pinned};
+use core::ops::Deref;
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -96,6 +98,42 @@ fn by_read() -> bool {
 
 fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
+}
+
+/// Zero-copy state of a connection, once it has some. Reads without it find an empty one.
+pub(crate) struct ZcopyBox(Option<KBox<Zcopy>>);
+
+impl ZcopyBox {
+    pub(crate) const fn new() -> Self {
+        ZcopyBox(None)
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut Zcopy> {
+        self.0.as_deref_mut()
+    }
+
+    /// Returns true if the transport owns blocks.
+    #[inline]
+    pub(crate) fn has_posted(&self) -> bool {
+        let posted = |z: &KBox<Zcopy>| {
+            !z.blocks.is_empty() || z.sink.is_some() || z.reading.is_some()
+        };
+        self.0.as_ref().is_some_and(posted)
+    }
+
+    /// Runs `f` on the state, if there is one.
+    pub(crate) fn with<R: Default>(&mut self, f: impl FnOnce(&mut Zcopy) -> R) -> R {
+        self.get_mut().map(f).unwrap_or_default()
+    }
+}
+
+impl Deref for ZcopyBox {
+    type Target = Zcopy;
+
+    fn deref(&self) -> &Zcopy {
+        const EMPTY: &Zcopy = &Zcopy::new();
+        self.0.as_deref().unwrap_or(EMPTY)
+    }
 }
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
@@ -162,7 +200,7 @@ impl Backoff {
 }
 
 impl Zcopy {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         Zcopy {
             blocks: TxBlocks::new(),
             collection: Collection::None,
@@ -194,11 +232,10 @@ impl Zcopy {
     /// Returns true if something waits for the completion of a work request, so that its
     /// notification is needed.
     pub(crate) fn is_busy(&self) -> bool {
-        self.has_posted()
-            && (self.blocks.adverts().any(Advert::is_ending)
-                || self.blocks.is_sending()
-                || self.sink.as_ref().is_some_and(Advert::is_ending)
-                || self.reading.is_some())
+        self.blocks.adverts().any(Advert::is_ending)
+            || self.blocks.is_sending()
+            || self.sink.as_ref().is_some_and(Advert::is_ending)
+            || self.reading.is_some()
     }
 
     /// Returns true if another detached block may be added.
@@ -208,11 +245,6 @@ impl Zcopy {
 
     pub(crate) fn has_detached(&self) -> bool {
         self.blocks.detached_bytes() > 0
-    }
-
-    /// Returns true if the transport owns blocks.
-    pub(crate) fn has_posted(&self) -> bool {
-        !self.blocks.is_empty() || self.sink.is_some() || self.reading.is_some()
     }
 
     /// Handles the loss of the connection, which ends all waits.
@@ -286,8 +318,10 @@ impl Connection {
         match self.options.zcopy_threshold() {
             Threshold::Adaptive => {
                 let kind = self.kind();
-                let policy = self.zcopy.policy.get_or_insert_with(|| Policy::new(kind));
-                policy.is_direct(bytes)
+                self.zcopy.with(|z| {
+                    let policy = z.policy.get_or_insert_with(|| Policy::new(kind));
+                    policy.is_direct(bytes)
+                })
             }
             threshold => threshold.bytes().is_some_and(|least| bytes >= least),
         }
@@ -296,7 +330,8 @@ impl Connection {
     /// As [`Self::may_use_zcopy`], for a call that begins.
     pub(crate) fn chooses_zcopy(&mut self, bytes: usize) -> bool {
         let zcopy = self.may_use_zcopy(bytes);
-        let pipelined = match (self.options.zcopy_threshold(), &mut self.zcopy.policy) {
+        let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
+        let pipelined = match (self.options.zcopy_threshold(), policy) {
             (Threshold::Adaptive, Some(policy)) if bytes >= SMALLEST => policy.begins(bytes),
             // unchanged
             (Threshold::Adaptive, _) => return zcopy,
@@ -315,24 +350,25 @@ impl Connection {
     /// its longest run, which chose the way.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
-        if let Some(policy) = self.zcopy.policy.as_mut().filter(|_| adaptive) {
+        let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
+        if let Some(policy) = policy.filter(|_| adaptive) {
             policy.sent(run, bytes, nanoseconds().saturating_sub(start));
         }
     }
 
     /// Posts invalidations of memory that the peer is done with.
     pub(crate) fn end_access(&mut self) -> Result {
-        self.end_source_access()?;
-        match (self.endpoint.as_mut(), &mut self.zcopy.sink) {
-            (Some(endpoint), Some(sink)) => posted::end_access(sink, endpoint),
-            _ => Ok(()),
-        }
+        let (Some(endpoint), Some(z)) = (self.endpoint.as_mut(), self.zcopy.get_mut()) else {
+            return Ok(());
+        };
+        let mut adverts = z.adverts();
+        adverts.try_for_each(|advert| posted::end_access(advert, endpoint))
     }
 
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
         // one of them has it, unless it was lost
-        let _ = self.zcopy.adverts().any(|a| a.invalidated(cookie));
+        let _ = self.zcopy.with(|z| z.adverts().any(|a| a.invalidated(cookie)));
         wakeups.add(Wakeup::Zcopy);
     }
 
@@ -346,13 +382,32 @@ impl Connection {
 }
 
 impl SdpSock {
+    /// Makes the zero-copy state. Returns false if out of memory. Context: process, may sleep,
+    /// without the connection's lock.
+    #[inline(never)]
+    pub(crate) fn prepare_zcopy(&self) -> bool {
+        let exists = self.with(|c| c.zcopy.0.is_some());
+        let new = match exists {
+            true => return true,
+            false => KBox::new(Zcopy::new(), GFP_KERNEL),
+        };
+        // kept by the caller if another call was first
+        let mut new = new.ok();
+        self.with(|c| {
+            if c.zcopy.0.is_none() {
+                c.zcopy.0 = new.take();
+            }
+            c.zcopy.0.is_some()
+        })
+    }
+
     /// Aborts the connection, for a call that must not wait for its memory any longer.
     fn give_up(&self) {
         let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(CloseEvent::Failed, ECONNABORTED);
             // also if both streams had ended and the endpoint was still there
-            c.zcopy.lost();
+            c.zcopy.with(Zcopy::lost);
             (c.endpoint.take(), c.unlock())
         };
         drop(below);

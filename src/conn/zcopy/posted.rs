@@ -3,7 +3,8 @@
 //! Blocks posted to the transport, for transfers of this end or for access by the peer.
 
 use super::advert::{Advert, AdvertState};
-use crate::transport::{BlockId, Endpoint, Watch};
+use crate::protocol::Block;
+use crate::transport::{BlockId, Endpoint, Key, Watch};
 use kernel::prelude::*;
 
 /// Block posted to the transport.
@@ -12,6 +13,16 @@ pub(super) struct Posted {
     pub(super) id: BlockId,
     /// Reports the release where the memory cannot be reclaimed.
     pub(super) watch: Watch,
+}
+
+impl From<Key> for Block {
+    fn from(key: Key) -> Self {
+        Block {
+            size: key.len,
+            r_key: key.rkey,
+            address: key.address,
+        }
+    }
 }
 
 /// Posts the invalidation of a block if it is due and there is space.

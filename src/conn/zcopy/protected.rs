@@ -30,7 +30,7 @@ impl Connection {
         let worth = |least| bytes >= least && bytes >= PAGE;
         self.options.sends_async()
             && self.zcopy_threshold().is_some_and(worth)
-            && self.zcopy.touches.may_protect()
+            && self.zcopy.with(|z| z.touches.may_protect())
     }
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         Ok(flight) => flight,
         Err(why) => {
             let mut c = sk.connection();
-            if why.lasts() {
-                c.zcopy.touches.refused();
+            if let Some(z) = c.zcopy.get_mut().filter(|_| why.lasts()) {
+                z.touches.refused();
             }
             c.stats.count_unprotected(why.index());
             return Err(());
@@ -134,7 +134,9 @@ impl Guard<'_> {
             }
         };
         self.flight = protect::protect(&mm, ranges, pages, owner);
-        let before = self.sk.connection().zcopy.mm.replace(mm);
+        let mut c = self.sk.connection();
+        let before = c.zcopy.get_mut().map(|z| z.mm.replace(mm));
+        drop(c);
         drop(before);
     }
 }
@@ -142,11 +144,14 @@ impl Guard<'_> {
 /// Handles a write fault on a block. Context: worker.
 pub(crate) fn on_write_fault(sk: &SdpSock) {
     let mut c = sk.connection();
-    if !c.zcopy.blocks.want(jiffies()) {
+    let Some(z) = c.zcopy.get_mut() else {
+        return;
+    };
+    if !z.blocks.want(jiffies()) {
         return;
     }
+    z.touches.on_write_fault();
     c.stats.async_touched += 1;
-    c.zcopy.touches.on_write_fault();
     c.expedite_blocks();
     c.check_for_writers(sk);
     c.progress();
@@ -160,7 +165,8 @@ pub(crate) fn on_write_fault(sk: &SdpSock) {
 pub(crate) fn move_away(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();
-        let Some((cookie, posted)) = c.zcopy.blocks.take_to_move() else {
+        let taken = c.zcopy.get_mut().and_then(|z| z.blocks.take_to_move());
+        let Some((cookie, posted)) = taken else {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
@@ -180,9 +186,9 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let entry = c.endpoint.as_mut().ok_or(None);
         let entry = entry.and_then(|e| e.post_block(bytes).map_err(Some));
         let mut lost = None;
-        if let (Ok(id), Some(watch)) = (entry, watch) {
+        if let (Ok(id), Some(watch), Some(z)) = (entry, watch, c.zcopy.get_mut()) {
             let posted = Posted { id, watch };
-            let moved = c.zcopy.blocks.moved(cookie, posted, rest.is_some());
+            let moved = z.blocks.moved(cookie, posted, rest.is_some());
             if rest.is_none() {
                 c.set_timer(sk, Timer::GiveBack, milliseconds(100));
             }
@@ -210,7 +216,7 @@ impl Connection {
 
     /// Retries moves that failed for lack of memory.
     pub(crate) fn retry_moves(&mut self, sk: &SdpSock) {
-        self.zcopy.blocks.retry();
+        self.zcopy.with(|z| z.blocks.retry());
         self.check_for_writers(sk);
     }
 

@@ -3,7 +3,7 @@
 //! Receive calls without a copy: the peer writes to the call's advertised memory, or the call
 //! READs the peer's advert. [`super::rx`] has the connection's part.
 
-use super::super::SdpSock;
+use super::super::{Connection, SdpSock};
 use super::advert::AdvertState;
 use super::memory::PinnedCall;
 use super::transfer::Transfer;
@@ -38,24 +38,23 @@ pub(crate) fn be_written_to(
         Offered::Yes => {}
         Offered::NotNow => return 0,
         Offered::No => {
-            sk.connection().zcopy.sink_skips.failed();
+            sk.connection().zcopy.with(|z| z.sink_skips.failed());
             return 0;
         }
     }
     let withdrawn = wait_written(sk, lock, timeout);
     let (n, memory) = {
         let mut c = sk.connection();
-        let Some(sink) = c.zcopy.sink.take() else {
+        let Some((sink, z)) = c.zcopy.get_mut().and_then(|z| Some((z.sink.take()?, z))) else {
             return 0;
         };
         trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
-        let skips = &mut c.zcopy.sink_skips;
         match sink.done {
             // bytes that came first prove nothing
             0 if withdrawn => {}
             // without READs the sender may be waiting for it
-            0 if by_read() => skips.failed(),
-            _ => skips.worked(),
+            0 if by_read() => z.sink_skips.failed(),
+            _ => z.sink_skips.worked(),
         }
         let lost = sink.state == AdvertState::Lost;
         (sink.done as usize, c.take_back(sink.memory, lost))
@@ -67,7 +66,7 @@ pub(crate) fn be_written_to(
 
 /// Pins up to the next `size` bytes of the call's buffer and advertises them.
 fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
-    let piece = to.piece(size);
+    let piece = to.piece(size).filter(|_| sk.prepare_zcopy());
     let pin = PinnedCall::pin(sk, piece, 1, |block, account| {
         block.pin_destination(to, size, PinTerm::Long, account)
     });
@@ -77,18 +76,23 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
     let mut c = sk.connection();
     let pinned = u32::try_from(memory.len()).unwrap_or(0);
     let fits = c.sink_fits(pinned) && c.zcopy.sink.is_none();
-    let cookie = c.zcopy.next_cookie();
-    let endpoint = c.endpoint.as_mut().filter(|_| fits);
-    match endpoint.and_then(|c| memory.advertise(c, Access::Write, cookie)) {
-        Some(advert) => {
-            c.zcopy.sink = Some(advert);
+    let Connection {
+        endpoint, zcopy, ..
+    } = &mut *c;
+    let parts = endpoint.as_mut().zip(zcopy.get_mut()).filter(|_| fits);
+    let sink = parts.and_then(|(endpoint, z)| {
+        z.sink = memory.advertise(endpoint, Access::Write, z.next_cookie());
+        z.sink.as_ref()
+    });
+    match sink.is_some() {
+        true => {
             c.progress();
             drop(c);
             Offered::Yes
         }
         // Too little was pinned: the call must not retry at once, unless bytes arrived meanwhile.
-        None if c.sink_fits(u32::try_from(size).unwrap_or(0)) => Offered::No,
-        None => Offered::NotNow,
+        false if c.sink_fits(u32::try_from(size).unwrap_or(0)) => Offered::No,
+        false => Offered::NotNow,
     }
 }
 
@@ -102,9 +106,9 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         {
             let mut c = sk.connection();
             let fits = c.offered_sink().is_some();
-            match c.zcopy.sink.as_ref() {
+            match c.zcopy.get_mut().and_then(|z| z.sink.as_mut()) {
                 Some(sink) if sink.state == AdvertState::Queued && !fits => {
-                    c.zcopy.cancel_sink();
+                    sink.finish();
                     withdrawn = true;
                 }
                 Some(sink) if !sink.is_back() => {}
@@ -121,7 +125,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         // (the call checks for signals again)
         if turn != AfterSleep::Look {
             let mut c = sk.connection();
-            c.zcopy.cancel_sink();
+            c.zcopy.with(|z| z.cancel_sink());
             if let Some(p) = &mut c.protocol {
                 p.cancel_sinks();
             }
@@ -165,7 +169,7 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     let want = most.min(there as usize);
     let memory = match can_read && want >= little {
         true => {
-            let piece = to.piece(want);
+            let piece = to.piece(want).filter(|_| sk.prepare_zcopy());
             PinnedCall::pin(sk, piece, little, |block, account| {
                 block.pin_destination(to, want, PinTerm::Short, account)
             })
@@ -182,7 +186,7 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     wait_read(sk, lock);
     let (done, lost, memory) = {
         let mut c = sk.connection();
-        let Some(reading) = c.zcopy.reading.take() else {
+        let Some(reading) = c.zcopy.get_mut().and_then(|z| z.reading.take()) else {
             return Look::Nothing;
         };
         let lost = !reading.is_complete();
@@ -221,16 +225,17 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
 fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();
-    let endpoint = c.endpoint.as_mut();
-    let (Some(there), Some(endpoint)) = (there, endpoint) else {
+    let Connection {
+        endpoint, zcopy, ..
+    } = &mut *c;
+    let (Some(there), Some(endpoint), Some(z)) = (there, endpoint, zcopy.get_mut()) else {
         return false;
     };
     let Some(posted) = memory.post(endpoint) else {
         return false;
     };
     let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
-    let cookie = c.zcopy.next_cookie();
-    c.zcopy.reading = Some(Transfer::new(posted, len, cookie));
+    z.reading = Some(Transfer::new(posted, len, z.next_cookie()));
     c.progress();
     drop(c);
     true

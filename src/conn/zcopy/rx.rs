@@ -32,10 +32,13 @@ impl Connection {
             return 0;
         }
         let size = u32::try_from(want).unwrap_or(u32::MAX).min(p.sink_limit());
-        if !self.sink_fits(size) || self.zcopy.sink.is_some() || self.zcopy.sink_skips.skip() {
+        if !self.sink_fits(size) || self.zcopy.sink.is_some() {
             return 0;
         }
-        size as usize
+        match self.zcopy.with(|z| z.sink_skips.skip()) {
+            true => 0,
+            false => size as usize,
+        }
     }
 
     /// Returns true if a block of this size can be advertised now: everything is read, and nothing
@@ -60,7 +63,7 @@ impl Connection {
     ///
     /// `EPROTO` as [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
     pub(crate) fn sink_over(&mut self, bytes: u32, wakeups: &mut Wakeups) -> Result {
-        if let Some(sink) = self.zcopy.advertised_sink() {
+        if let Some(sink) = self.zcopy.get_mut().and_then(Zcopy::advertised_sink) {
             let done = sink.moved(bytes);
             sink.finish();
             self.rx.passed(done as usize)?;
@@ -73,7 +76,7 @@ impl Connection {
 
     /// Ends the sink without bytes.
     pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
-        if let Some(sink) = self.zcopy.advertised_sink() {
+        if let Some(sink) = self.zcopy.get_mut().and_then(Zcopy::advertised_sink) {
             sink.finish();
             wakeups.add(Wakeup::Zcopy);
         }
@@ -127,7 +130,7 @@ impl Connection {
     /// Posts as many READs as there is space for.
     pub(crate) fn read_on(&mut self, wakeups: &mut Wakeups) -> Result {
         let (Some(reading), Some(endpoint), Some(protocol)) = (
-            self.zcopy.reading.as_mut(),
+            self.zcopy.get_mut().and_then(|z| z.reading.as_mut()),
             self.endpoint.as_mut(),
             self.protocol.as_mut(),
         ) else {
@@ -171,7 +174,7 @@ impl Connection {
         }
         self.stats.bytes_received += u64::from(n);
         self.stats.direct_received += u64::from(n);
-        let reading = self.zcopy.reading.as_mut();
+        let reading = self.zcopy.get_mut().and_then(|z| z.reading.as_mut());
         wakeups.add_if(reading.is_some_and(|r| r.moved(cookie, n)), Wakeup::Zcopy);
     }
 }

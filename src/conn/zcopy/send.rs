@@ -6,7 +6,7 @@
 //! The connection has the queue ([`super::tx_blocks`]); the call adds to it, and waits for its
 //! oldest block. Unsent bytes return to the call's iterator.
 
-use super::super::SdpSock;
+use super::super::{Connection, SdpSock};
 use super::advert::Advert;
 use super::detached::first_byte;
 use super::memory::PinnedCall;
@@ -97,20 +97,28 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     if c.next_size(message.remaining()) == 0 {
         return false;
     }
-    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
-    let Some(posted) = c.endpoint.as_mut().and_then(|c| memory.post(c)) else {
+    // corked bytes go before it
+    c.no_more();
+    let left = message.remaining().saturating_sub(memory.len());
+    let more = c.zcopy_threshold().is_some_and(|least| left >= least);
+    let Connection {
+        endpoint,
+        zcopy,
+        tx,
+        stats,
+        ..
+    } = &mut *c;
+    let (Some(endpoint), Some(z)) = (endpoint, zcopy.get_mut()) else {
+        return false;
+    };
+    let Some(posted) = memory.post(endpoint) else {
         return false;
     };
     let size = u32::try_from(memory.len()).unwrap_or(0);
-    let advert = Advert::unregistered(posted, size, cookie);
-    // corked bytes go before it
-    c.set_more(false);
-    let left = message.remaining().saturating_sub(memory.len());
-    let more = c.zcopy_threshold().is_some_and(|least| left >= least);
-    let queued = c.zcopy.blocks.is_writing();
-    c.stats.direct_queued += u64::from(queued);
+    let advert = Advert::unregistered(posted, size, z.next_cookie());
+    stats.direct_queued += u64::from(z.blocks.is_writing());
     // there is space, as checked above
-    let _ = c.zcopy.blocks.push(advert, first, at, more);
+    let _ = z.blocks.push(advert, first, tx.end(), more);
     if c.may_write() {
         c.progress();
     }
@@ -128,11 +136,14 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
         let seq = sk.event_seq();
         let awaits = {
             let mut c = sk.connection();
-            match c.zcopy.blocks.oldest() {
+            let Some(z) = c.zcopy.get_mut() else {
+                return Err(EPIPE.into());
+            };
+            match z.blocks.oldest() {
                 None | Some((Awaits::Nothing { lost: true }, _)) => return Err(EPIPE.into()),
                 Some((Awaits::Nothing { lost: false }, read)) => {
                     if read {
-                        c.zcopy.taken_up(jiffies().wrapping_sub(start));
+                        z.taken_up(jiffies().wrapping_sub(start));
                     }
                     return result;
                 }

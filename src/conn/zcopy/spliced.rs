@@ -15,7 +15,7 @@
 //! | open | takes pages |
 //! | closed | takes no more, and is mapped by the call, else by a worker |
 //! | flushing | being mapped, without the lock |
-//! | failed | mapping failed; the next call retries, or a worker after a while |
+//! | failed | mapping failed; the next such call retries, or a worker after a while |
 
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
@@ -33,6 +33,8 @@ use core::mem::replace;
 pub(super) struct SplicedBlock {
     memory: Pinned,
     cookie: u64,
+    /// Position in the copied bytes of the stream.
+    at: u64,
 }
 
 /// State of the collection; see the head of this file.
@@ -141,19 +143,23 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     };
     let mut c = sk.connection();
-    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
-    let idle = c.outstanding() == 0;
+    let (at, idle, connected) = (c.tx.end(), c.outstanding() == 0, c.connected());
     let posted = Posted {
         id: BlockId::NONE,
         watch,
     };
-    let advert = Advert::unregistered(posted, added, cookie);
-    if !c.connected() || c.zcopy.blocks.push_open(advert, first, at).is_err() {
+    let begun = c.zcopy.get_mut().filter(|_| connected).and_then(|z| {
+        let cookie = z.next_cookie();
+        let advert = Advert::unregistered(posted, added, cookie);
+        z.blocks.push_open(advert, first, at).ok()?;
+        Some((z, cookie))
+    });
+    let Some((z, cookie)) = begun else {
         drop(c);
         sk.keep(memory);
         return None;
-    }
-    c.zcopy.collection = Collection::Open(SplicedBlock { memory, cookie });
+    };
+    z.collection = Collection::Open(SplicedBlock { memory, cookie, at });
     // corked bytes go before it
     c.cork.set_more(false);
     if idle {
@@ -167,7 +173,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
 
 /// Sends the collected block, if there is one. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
-    let taken = sk.connection().zcopy.collection.take();
+    let taken = sk.connection().zcopy.get_mut().and_then(|z| z.collection.take());
     let Some(mut collected) = taken else {
         return;
     };
@@ -192,23 +198,27 @@ pub(crate) fn flush_closed(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Sets whether more follows the queued bytes, other than pages of a collection.
-    pub(crate) fn set_more(&mut self, more: bool) {
-        self.cork.set_more(more);
+    /// Has all queued bytes sent, including a collection.
+    pub(crate) fn no_more(&mut self) {
+        self.cork.set_more(false);
         self.end_collection();
     }
 
     /// Closes the collection: later pages are another block.
     pub(crate) fn end_collection(&mut self) {
-        self.zcopy.collection.close();
+        self.zcopy.with(|z| z.collection.close());
     }
 
     pub(crate) fn is_collecting(&self) -> bool {
         !self.zcopy.collection.is_none()
     }
 
-    /// Schedules the flush of a closed collection.
-    pub(crate) fn check_collection(&self, sk: &SdpSock) {
+    /// Schedules the flush of a collection that is closed, or has bytes queued behind it.
+    pub(crate) fn check_collection(&mut self, sk: &SdpSock) {
+        let behind = |b: &SplicedBlock| b.at != self.tx.end();
+        if matches!(&self.zcopy.collection, Collection::Open(b) if behind(b)) {
+            self.end_collection();
+        }
         if let Collection::Closed(_) = self.zcopy.collection {
             sk.schedule(JOB_MOVE);
         }
@@ -228,15 +238,16 @@ impl Connection {
     /// bytes, 0 if they do not join.
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
         let most = self.most_collected();
-        let (Collection::Open(collected), Some(account)) =
-            (&mut self.zcopy.collection, sk.account())
-        else {
+        let (Some(z), Some(account)) = (self.zcopy.get_mut(), sk.account()) else {
+            return 0;
+        };
+        let Collection::Open(collected) = &mut z.collection else {
             return 0;
         };
         let space = most.saturating_sub(collected.memory.len());
         let added = collected.memory.add_pages(message, space, account);
         let n = u32::try_from(added.unwrap_or(0)).unwrap_or(0);
-        self.zcopy.blocks.grow(collected.cookie, n);
+        z.blocks.grow(collected.cookie, n);
         n as usize
     }
 
@@ -248,13 +259,17 @@ impl Connection {
         collected: SplicedBlock,
         mapped: Option<bool>,
     ) -> Option<Pinned> {
-        let SplicedBlock { memory, cookie } = collected;
-        self.zcopy.collection.flushed(cookie);
-        let (true, Some(watch)) = (self.zcopy.blocks.has_open(cookie), memory.watch()) else {
+        let SplicedBlock { memory, cookie, at } = collected;
+        let len = memory.len();
+        let worth = mapped == Some(true) && self.may_use_zcopy(len);
+        let Some(z) = self.zcopy.get_mut() else {
+            return Some(memory);
+        };
+        z.collection.flushed(cookie);
+        let (true, Some(watch)) = (z.blocks.has_open(cookie), memory.watch()) else {
             // the connection was lost meanwhile
             return Some(memory);
         };
-        let len = memory.len();
         let entry = match (mapped, self.endpoint.as_mut()) {
             (Some(_), Some(endpoint)) => endpoint.post_block(memory),
             _ => Err(memory),
@@ -263,19 +278,18 @@ impl Connection {
             Ok(id) => id,
             Err(memory) => {
                 // out of memory: the timer retries
-                self.zcopy.collection = Collection::Failed(SplicedBlock { memory, cookie });
+                z.collection = Collection::Failed(SplicedBlock { memory, cookie, at });
                 self.set_timer(sk, Timer::Cork, CORK_TIME);
                 return None;
             }
         };
-        let offered =
-            mapped == Some(true) && self.may_use_zcopy(len) && !self.zcopy.detached_skips.skip();
+        let offered = worth && !z.detached_skips.skip();
         match &mut self.protocol {
             // so that several go at once
             Some(p) if offered => p.set_pipelined(true),
-            _ => self.zcopy.blocks.hide(cookie),
+            _ => z.blocks.hide(cookie),
         }
-        let _ = self.zcopy.blocks.moved(cookie, Posted { id, watch }, true);
+        let _ = z.blocks.moved(cookie, Posted { id, watch }, true);
         None
     }
 }

@@ -4,7 +4,6 @@
 //! replies. [`super::send`] has the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
-use super::posted::end_access;
 use super::tx_blocks::call::Awaits;
 use super::{by_read, by_write, is_solicited, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
@@ -51,28 +50,32 @@ impl Zcopy {
 impl Connection {
     /// Handles a report of `bytes` more read of the oldest block; `finished`: to its end.
     pub(crate) fn source_read(&mut self, bytes: u32, finished: bool, wakeups: &mut Wakeups) {
-        if self.zcopy.blocks.read(bytes, finished) {
+        let Some(z) = self.zcopy.get_mut() else {
+            return;
+        };
+        if z.blocks.read(bytes, finished) {
+            if finished {
+                z.detached_skips.worked();
+            }
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
             self.alive.progress(jiffies());
             wakeups.add(Wakeup::Zcopy);
-            if finished {
-                self.zcopy.detached_skips.worked();
-            }
         }
     }
 
     /// Handles a refusal of the blocks; the peer has `done` bytes of the oldest one.
     pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
-        if self.zcopy.blocks.detached_bytes() > 0 {
-            self.zcopy.detached_skips.failed();
+        if let Some(z) = self.zcopy.get_mut().filter(|z| z.has_detached()) {
+            z.detached_skips.failed();
         }
         self.sources_returned(done, wakeups);
     }
 
     /// Handles the return of the blocks; the peer has `done` bytes of the oldest one.
     fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
-        if let Some(more) = self.zcopy.blocks.returned(done) {
+        let z = self.zcopy.get_mut();
+        if let Some(more) = z.and_then(|z| z.blocks.returned(done)) {
             self.stats.bytes_sent += u64::from(more);
             self.stats.direct_sent += u64::from(more);
             wakeups.add(Wakeup::Zcopy);
@@ -82,40 +85,31 @@ impl Connection {
     /// Handles a sink advert that voids the blocks: the peer has nothing of them.
     pub(crate) fn sources_void(&mut self, wakeups: &mut Wakeups) {
         self.stats.direct_void += 1;
-        self.zcopy.blocks.void();
+        self.zcopy.with(|z| z.blocks.void());
         self.sink_came(wakeups);
         self.sources_returned(0, wakeups);
     }
 
     /// Handles a sink advert: unsent blocks are written there, in order.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
-        self.zcopy.readers_advertise = true;
+        self.zcopy.with(|z| z.readers_advertise = true);
         wakeups.add(Wakeup::Zcopy);
-    }
-
-    /// Posts invalidations of blocks that the peer is done with, while there is space.
-    pub(super) fn end_source_access(&mut self) -> Result {
-        if let Some(endpoint) = self.endpoint.as_mut() {
-            for advert in self.zcopy.blocks.adverts_mut() {
-                end_access(advert, endpoint)?;
-            }
-        }
-        Ok(())
     }
 
     /// Takes the blocks of a send call back.
     pub(crate) fn take_blocks_back(&mut self) {
-        self.zcopy.blocks.cancel();
-        if self.zcopy.blocks.any_posted() {
-            if let Some(p) = &mut self.protocol {
-                p.cancel_sources();
-            }
+        let (Some(z), Some(p)) = (self.zcopy.get_mut(), &mut self.protocol) else {
+            return;
+        };
+        z.blocks.cancel();
+        if z.blocks.any_posted() {
+            p.cancel_sources();
         }
     }
 
     /// Makes bytes behind the blocks not wait until these are read.
     pub(crate) fn expedite_blocks(&mut self) {
-        self.zcopy.blocks.expedite();
+        self.zcopy.with(|z| z.blocks.expedite());
         self.take_blocks_back();
     }
 
@@ -172,7 +166,7 @@ impl Connection {
 
     /// Ends the WRITEs of the call, unless it will add more: the report to the peer is due.
     pub(super) fn end_writing(&mut self) -> bool {
-        let ends = self.zcopy.blocks.close();
+        let ends = self.zcopy.with(|z| z.blocks.close());
         if let Some(p) = self.protocol.as_mut().filter(|_| ends) {
             p.written_all();
         }
@@ -183,14 +177,15 @@ impl Connection {
     pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<Completed> {
         let oldest = self.zcopy.blocks.oldest();
         let lost = matches!(oldest, Some((Awaits::Nothing { lost: true }, _)));
-        let block = self.zcopy.blocks.take()?;
+        let at = self.tx.end();
+        let z = self.zcopy.get_mut()?;
+        let block = z.blocks.take()?;
         let left = block.size.saturating_sub(block.done);
         if block.refused && by_read() {
-            let at = self.tx.end();
-            self.zcopy.not_taken_up(at, block.size, left);
+            z.not_taken_up(at, block.size, left);
             self.stats.direct_returned += 1;
         } else if block.refused {
-            self.zcopy.readers_advertise = false;
+            z.readers_advertise = false;
         }
         let way = match block.written {
             true => ZeroCopy::Written,
