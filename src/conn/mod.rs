@@ -379,8 +379,7 @@ impl Connection {
                 break;
             }
             let armed = self.arm(sk, waits);
-            let unfinished =
-                waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
+            let unfinished = waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
             if sk.data().events.set_unfinished(unfinished) {
                 self.take_events(sk, wakeups);
             } else if armed {

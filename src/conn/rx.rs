@@ -158,8 +158,7 @@ impl Connection {
             Event::SourceAdvert => self.advert_came(sk, wakeups),
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, wakeups),
             Event::SourcesReturned { done } => self.sources_refused(done, wakeups),
-            Event::SinkAdvert { returned: true } => self.sources_void(wakeups),
-            Event::SinkAdvert { returned: false } => self.sink_came(wakeups),
+            Event::SinkAdvert { returned } => self.sink_came(returned, wakeups),
             Event::SinksReturned => self.sink_void(wakeups),
             Event::ReceiveSizeRequested(size) => {
                 self.rx_buffers.want(size);

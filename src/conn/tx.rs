@@ -77,10 +77,7 @@ impl Connection {
                 failed = Some(e);
             }
             wakeups.add_if(endpoint.has_orphaned_peer(), Wakeup::OrphanedPeer);
-            wakeups.add_if(
-                zcopy && endpoint.has_copy_job(),
-                Wakeup::CopyJob,
-            );
+            wakeups.add_if(zcopy && endpoint.has_copy_job(), Wakeup::CopyJob);
             if endpoint.lacks_memory().is_some() {
                 self.is_short(sk);
             }
@@ -204,7 +201,7 @@ impl Connection {
         }
         if let Some(rest) = ahead.rest.filter(|_| n > 0) {
             self.note_sent(sk, message);
-            return self.post_rest(message, rest, signaled || unsent == n);
+            return self.post_rest(message, rest);
         }
         let mut sending = SendWr {
             header: message

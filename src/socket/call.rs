@@ -206,20 +206,16 @@ impl<'a> Call<'a> {
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
-    /// Adds the next bytes as a detached block, if possible. Returns the result. `may_wait`:
-    /// otherwise the call waits for them.
-    pub(super) fn add(
-        &mut self,
-        sk: &SdpSock,
-        message: &mut SendMsg<'_>,
-        may_wait: bool,
-    ) -> Option<Added> {
+    /// Adds the next bytes as a detached block, if possible. `may_wait`: otherwise the call waits
+    /// for them.
+    pub(super) fn add(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) -> Added {
+        let all = Added::Copy(message.remaining());
         if message.is_spliced() && self.notice.is_none() {
-            return zcopy::spliced::add(sk, message);
+            return zcopy::spliced::add(sk, message).unwrap_or(all);
         }
         self.asynchronous &= may_wait;
         if self.notice.is_none() && !self.asynchronous {
-            return None;
+            return all;
         }
         let left = self.look(message);
         // each of many blocks costs as much as a call of that size
@@ -228,7 +224,7 @@ impl<'a> Call<'a> {
             false => self.part.zcopy == Some(false),
         };
         if copies {
-            return Some(Added::Copy(left));
+            return Added::Copy(left);
         }
         let added = match self.notice {
             Some(notice) => Some(zcopy::detached::add(sk, message, notice)),
@@ -236,6 +232,6 @@ impl<'a> Call<'a> {
         };
         self.asynchronous &= added.is_some();
         self.detached |= added == Some(Added::Block);
-        added
+        added.unwrap_or(all)
     }
 }

@@ -90,7 +90,7 @@ fn queue(
         let (space, most) = match call.plain_space(sk, message, timeout != 0)? {
             Some(space) => (space, want),
             None => match by_parts(sk, lock, message, call, seq, &mut timeout)? {
-                Some(some) => some,
+                Some(most) => (call.space.find(sk, &mut sk.connection(), want)?, most),
                 None => continue,
             },
         };
@@ -118,7 +118,7 @@ fn may_choose(message: &SendMsg<'_>) -> bool {
 }
 
 /// Sends the next bytes of a call that is not only copied. `None`: check again. Otherwise the
-/// number of the next bytes to copy, and true if there is space for them.
+/// number of the next bytes to copy.
 ///
 /// # Errors
 ///
@@ -132,11 +132,28 @@ fn by_parts(
     call: &mut Call<'_>,
     seq: i32,
     timeout: &mut isize,
-) -> Result<Option<(bool, usize)>> {
+) -> Result<Option<usize>> {
     let want = message.remaining();
-    let Some(most) = detach(sk, lock, message, call, seq, timeout)? else {
-        return Ok(None);
-    };
+    let mut most = want;
+    if call.may_detach(message) {
+        let may_wait = *timeout != 0;
+        let mut wanted = None;
+        let added = last_check(
+            call.add(sk, message, may_wait),
+            |added| *added == Added::Full,
+            || wanted = request_space(sk, !may_wait),
+            || call.add(sk, message, may_wait),
+        );
+        match added {
+            Added::Block => return Ok(None),
+            Added::Copy(n) => most = n.min(want),
+            Added::Full if !may_wait => return Err(EAGAIN.into()),
+            Added::Full => {
+                *timeout = wait_for_space(sk, lock, seq, *timeout)?;
+                return Ok(None);
+            }
+        }
+    }
     let left = call.look(message);
     // bytes before and after a block are copied
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
@@ -153,44 +170,7 @@ fn by_parts(
             Ok(false) => {}
         }
     }
-    let space = call.space.find(sk, &mut sk.connection(), want)?;
-    Ok(Some((space, most.min(left))))
-}
-
-/// Adds bytes of a call as a block that the call need not wait for. `None`: check again. Otherwise
-/// this many bytes have to go another way.
-///
-/// Errors: `EAGAIN`, or the error of a signal: there is no space for a block.
-fn detach(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    call: &mut Call<'_>,
-    seq: i32,
-    timeout: &mut isize,
-) -> Result<Option<usize>> {
-    let want = message.remaining();
-    if !call.may_detach(message) {
-        return Ok(Some(want));
-    }
-    let may_wait = *timeout != 0;
-    let mut wanted = None;
-    let added = last_check(
-        call.add(sk, message, may_wait),
-        |added| *added == Some(Added::Full),
-        || wanted = request_space(sk, !may_wait),
-        || call.add(sk, message, may_wait),
-    );
-    let Some(added) = added else {
-        return Ok(Some(want));
-    };
-    match added {
-        Added::Block => {}
-        Added::Copy(n) => return Ok(Some(n.min(want))),
-        Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
-        Added::Full => *timeout = wait_for_space(sk, lock, seq, *timeout)?,
-    }
-    Ok(None)
+    Ok(Some(most.min(left)))
 }
 
 /// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and

@@ -74,7 +74,7 @@ impl Connection {
             Next::New { size: n, .. }
             | Next::Ending(n)
             | Next::Rest {
-                of_call: true,
+                written: true,
                 len: n,
                 ..
             } => (ahead.unsent, ahead.limit) = (n as usize, 0),
@@ -97,19 +97,15 @@ impl Connection {
         }
     }
 
-    /// Posts a message with unsent bytes of a block.
-    pub(crate) fn post_rest(
-        &mut self,
-        message: &Outgoing,
-        rest: (BlockSpan, u64),
-        signaled: bool,
-    ) -> Result {
+    /// Posts a message with unsent bytes of a block. It is signaled: after a recall no later one
+    /// would complete it, and its call would wait forever.
+    pub(crate) fn post_rest(&mut self, message: &Outgoing, rest: (BlockSpan, u64)) -> Result {
         let (span, cookie) = rest;
         let header = message.header.get(..message.header_len.into());
         let wr = SendWr {
             header: header.ok_or(EINVAL)?,
             payload: &[],
-            signaled,
+            signaled: true,
             solicited: message.solicited,
             cookie: REST | cookie,
         };
@@ -119,7 +115,8 @@ impl Connection {
         };
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
         endpoint.post_block_span(&wr, &payload)?;
-        self.zcopy.with(|z| z.blocks.rest_posted(message.payload, true));
+        self.zcopy
+            .with(|z| z.blocks.rest_posted(message.payload, true));
         Ok(())
     }
 
@@ -132,24 +129,22 @@ impl Connection {
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
                     match endpoint.register(block, Access::Read) {
-                        Ok(key) => {
-                            self.zcopy.with(|z| z.blocks.registered(key.into()));
-                        }
+                        Ok(key) => self.zcopy.with(|z| z.blocks.registered(key.into())),
                         Err(e) if e == ENOSPC => {}
                         Err(e) if e == EIO => return Err(e),
                         Err(_) => {
-                            self.pass_over(wakeups);
+                            self.zcopy.with(|z| z.blocks.pass_over());
                             return Ok(true);
                         }
                     }
                 } else if self.is_stuck() && !self.waits_its_turn(at) {
-                    self.pass_over(wakeups);
+                    self.zcopy.with(|z| z.blocks.pass_over());
                     return Ok(true);
                 }
                 Ok(false)
             }
             Some((Next::Advert(block), _)) if !self.can_be_read(block.size) && self.is_stuck() => {
-                self.pass_over(wakeups);
+                self.zcopy.with(|z| z.blocks.pass_over());
                 self.end_access()?;
                 Ok(false)
             }
@@ -159,7 +154,7 @@ impl Connection {
                     cookie,
                     offset,
                     len,
-                    of_call,
+                    written,
                 },
                 at,
             )) if at == self.tx.sent() => {
@@ -168,8 +163,8 @@ impl Connection {
                     offset,
                     len,
                 };
-                if of_call && !self.may_write() {
-                    self.zcopy.with(|z| z.blocks.cut());
+                if written && !self.may_write() {
+                    self.zcopy.with(|z| z.blocks.recall());
                     wakeups.add(Wakeup::Zcopy);
                     return Ok(true);
                 }
@@ -200,13 +195,6 @@ impl Connection {
             false => self.awaits_reader(),
         };
         waits && self.zcopy.blocks.is_next_of_call()
-    }
-
-    /// Skips the advert of the next block, without counting a refusal.
-    fn pass_over(&mut self, wakeups: &mut Wakeups) {
-        let writes = self.may_write();
-        self.zcopy.with(|z| z.blocks.pass_over(writes));
-        wakeups.add_if(!writes, Wakeup::Zcopy);
     }
 
     /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without

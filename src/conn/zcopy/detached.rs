@@ -70,7 +70,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyComp
     };
     let size = memory.len();
     memory.notify(Notify::Call(notice.piece()));
-    let added = push(sk, memory, first, false);
+    let added = push(sk, memory, first, Waits::Completion);
     if added == Added::Block {
         message.advance(size);
     }
@@ -89,12 +89,27 @@ pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     Some(first)
 }
 
-/// Adds memory as the last block. Releases it if this fails. `protected`: the program cannot write
-/// to it.
-pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protected: bool) -> Added {
+/// Party that waits for a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// The call, of which `left` bytes are left.
+    Caller { left: usize },
+    /// The program, for its completion.
+    Completion,
+    /// Threads that write to it, which is protected.
+    Writers,
+}
+
+/// Adds memory as the last block. Releases it if this fails.
+pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: Waits) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
-    if !c.zcopy.blocks.has_space() {
+    // the peer may have returned blocks, or taken its memory back, during pinning
+    let fits = match waits {
+        Waits::Caller { left } => c.next_size(left) > 0,
+        _ => c.zcopy.blocks.has_space(),
+    };
+    if !fits {
         return Added::Full;
     }
     let idle = c.outstanding() == 0;
@@ -114,16 +129,25 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protecte
     };
     let size = u32::try_from(len).unwrap_or(0);
     let mut advert = Advert::unregistered(posted, size, z.next_cookie());
-    if z.detached_skips.skip() {
-        advert.finish();
-    }
-    if let Some(p) = protocol {
-        // so that several go at once
-        p.set_pipelined(true);
-    }
+    let detached = match waits {
+        Waits::Caller { .. } => {
+            stats.direct_queued += u64::from(z.blocks.is_sending());
+            false
+        }
+        _ => {
+            if z.detached_skips.skip() {
+                advert.finish();
+            }
+            if let Some(p) = protocol {
+                // so that several go at once
+                p.set_pipelined(true);
+            }
+            true
+        }
+    };
     // there is space, as checked above
-    let _ = z.blocks.push_detached(advert, first, tx.end());
-    if protected {
+    let _ = z.blocks.push(advert, first, tx.end(), detached);
+    if waits == Waits::Writers {
         z.blocks.mark_protected();
         stats.async_blocks += 1;
         z.touches.began();
@@ -152,7 +176,8 @@ impl Connection {
             in_messages,
         }) = self.zcopy.get_mut().and_then(|z| z.blocks.retire())
         {
-            trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, size);
+            let done = size.saturating_sub(in_messages);
+            trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, done);
             self.has_space_again(sk, wakeups);
             wakeups.add(Wakeup::Zcopy);
             let Some(endpoint) = self.endpoint.as_mut() else {
@@ -163,7 +188,7 @@ impl Connection {
                 // the transport releases it in the end
                 continue;
             };
-            if in_messages && copies {
+            if in_messages > 0 && copies {
                 memory.was_copied();
             }
             wakeups.add(Wakeup::Released);

@@ -3,9 +3,10 @@
 //! Zero copy: bytes go straight between the pages of a send or receive call and those of the
 //! program at the other end.
 //!
-//! [`Zcopy`] is the state of one connection, made by its first large send or advert. In each direction one call at a time uses zero copy,
-//! while others copy or wait; detached sends are not limited to one call. A block of a call's
-//! memory is pinned ([`memory`]), queued, and removed once nothing accesses it any more.
+//! [`Zcopy`] is the state of one connection, made by its first large send or advert. In each
+//! direction one call at a time uses zero copy, while others copy or wait; detached sends are not
+//! limited to one call. A block of a call's memory is pinned ([`memory`]), queued, and removed once
+//! nothing accesses it any more.
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
@@ -115,9 +116,8 @@ impl ZcopyBox {
     /// Returns true if the transport owns blocks.
     #[inline]
     pub(crate) fn has_posted(&self) -> bool {
-        let posted = |z: &KBox<Zcopy>| {
-            !z.blocks.is_empty() || z.sink.is_some() || z.reading.is_some()
-        };
+        let posted =
+            |z: &KBox<Zcopy>| !z.blocks.is_empty() || z.sink.is_some() || z.reading.is_some();
         self.0.as_ref().is_some_and(posted)
     }
 
@@ -368,7 +368,9 @@ impl Connection {
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
         // one of them has it, unless it was lost
-        let _ = self.zcopy.with(|z| z.adverts().any(|a| a.invalidated(cookie)));
+        let _ = self
+            .zcopy
+            .with(|z| z.adverts().any(|a| a.invalidated(cookie)));
         wakeups.add(Wakeup::Zcopy);
     }
 

@@ -12,7 +12,7 @@
 
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
-use super::detached::{self, Added, LEAST};
+use super::detached::{self, Added, Waits, LEAST};
 use super::memory::PinnedCall;
 use super::posted::Posted;
 use super::CANCEL_TIME;
@@ -90,7 +90,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     };
     let touch = flight.touch();
     memory.notify(Notify::Protected(flight));
-    let added = detached::push(sk, memory, first, true);
+    let added = detached::push(sk, memory, first, Waits::Writers);
     if added == Added::Block {
         message.advance(size);
         if touch() {

@@ -4,11 +4,11 @@
 //!
 //! While the oldest block of the call is in flight, the next ones are pinned and queued behind it.
 //! The connection has the queue ([`super::tx_blocks`]); the call adds to it, and waits for its
-//! oldest block. Unsent bytes return to the call's iterator.
+//! oldest block. After a time without a reader, a signal or urgent data it recalls its blocks:
+//! unsent bytes return to the call's iterator.
 
-use super::super::{Connection, SdpSock};
-use super::advert::Advert;
-use super::detached::first_byte;
+use super::super::SdpSock;
+use super::detached::{first_byte, push, Added, Waits};
 use super::memory::PinnedCall;
 use super::tx_blocks::call::Awaits;
 use super::waiting::{AfterSleep, Waiting};
@@ -47,16 +47,8 @@ pub(crate) fn send_blocks(
                 break;
             }
         }
-        {
-            let mut c = sk.connection();
-            let ends = c.end_writing();
-            let waits = c.zcopy.blocks.has_call();
-            if ends || waits && end.is_ok() {
-                c.progress();
-            }
-            if !waits {
-                break;
-            }
+        if !sk.connection().zcopy.blocks.has_call() {
+            break;
         }
         if end.is_ok() {
             end = wait_sent(sk, lock, timeout);
@@ -64,11 +56,11 @@ pub(crate) fn send_blocks(
             // all were taken back with the oldest one
             let _ = wait_sent(sk, lock, &mut 0);
         }
-        let Some(taken) = sk.connection().take_block(sk) else {
+        let Some((memory, unsent)) = sk.connection().take_block(sk, left == 0) else {
             break;
         };
-        left = left.saturating_add(taken.left);
-        sk.taken_back(lock, taken.memory);
+        left = left.saturating_add(unsent);
+        sk.taken_back(lock, memory);
     }
     message.give_back(left);
     end.map(|()| true)
@@ -89,42 +81,15 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let pin = PinnedCall::pin(sk, piece, least, |block, account| {
         block.pin_source(message, size, PinTerm::Long, account)
     });
-    let Some(mut memory) = pin else {
+    let Some(memory) = pin else {
         return false;
     };
-    let mut c = sk.connection();
-    // the peer may have returned blocks, or taken its memory back, during pinning
-    if c.next_size(message.remaining()) == 0 {
-        return false;
+    let (size, left) = (memory.len(), message.remaining());
+    let added = push(sk, memory, first, Waits::Caller { left }) == Added::Block;
+    if added {
+        message.advance(size);
     }
-    // corked bytes go before it
-    c.no_more();
-    let left = message.remaining().saturating_sub(memory.len());
-    let more = c.zcopy_threshold().is_some_and(|least| left >= least);
-    let Connection {
-        endpoint,
-        zcopy,
-        tx,
-        stats,
-        ..
-    } = &mut *c;
-    let (Some(endpoint), Some(z)) = (endpoint, zcopy.get_mut()) else {
-        return false;
-    };
-    let Some(posted) = memory.post(endpoint) else {
-        return false;
-    };
-    let size = u32::try_from(memory.len()).unwrap_or(0);
-    let advert = Advert::unregistered(posted, size, z.next_cookie());
-    stats.direct_queued += u64::from(z.blocks.is_writing());
-    // there is space, as checked above
-    let _ = z.blocks.push(advert, first, tx.end(), more);
-    if c.may_write() {
-        c.progress();
-    }
-    drop(c);
-    message.advance(memory.len());
-    true
+    added
 }
 
 /// Waits until the oldest block returns to the caller, or the connection is lost.

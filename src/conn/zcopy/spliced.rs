@@ -173,7 +173,11 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
 
 /// Sends the collected block, if there is one. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
-    let taken = sk.connection().zcopy.get_mut().and_then(|z| z.collection.take());
+    let taken = sk
+        .connection()
+        .zcopy
+        .get_mut()
+        .and_then(|z| z.collection.take());
     let Some(mut collected) = taken else {
         return;
     };

@@ -82,18 +82,15 @@ impl Connection {
         }
     }
 
-    /// Handles a sink advert that voids the blocks: the peer has nothing of them.
-    pub(crate) fn sources_void(&mut self, wakeups: &mut Wakeups) {
-        self.stats.direct_void += 1;
-        self.zcopy.with(|z| z.blocks.void());
-        self.sink_came(wakeups);
-        self.sources_returned(0, wakeups);
-    }
-
-    /// Handles a sink advert: unsent blocks are written there, in order.
-    pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
+    /// Handles a sink advert: unsent blocks are written there, in order. `void`: the peer has
+    /// nothing of those that it has adverts of.
+    pub(crate) fn sink_came(&mut self, void: bool, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.readers_advertise = true);
         wakeups.add(Wakeup::Zcopy);
+        if void {
+            self.stats.direct_void += 1;
+            self.sources_returned(0, wakeups);
+        }
     }
 
     /// Takes the blocks of a send call back.
@@ -101,7 +98,7 @@ impl Connection {
         let (Some(z), Some(p)) = (self.zcopy.get_mut(), &mut self.protocol) else {
             return;
         };
-        z.blocks.cancel();
+        z.blocks.recall();
         if z.blocks.any_posted() {
             p.cancel_sources();
         }
@@ -164,22 +161,18 @@ impl Connection {
             && self.zcopy.readers_advertise
     }
 
-    /// Ends the WRITEs of the call, unless it will add more: the report to the peer is due.
-    pub(super) fn end_writing(&mut self) -> bool {
-        let ends = self.zcopy.with(|z| z.blocks.close());
-        if let Some(p) = self.protocol.as_mut().filter(|_| ends) {
-            p.written_all();
-        }
-        ends
-    }
-
-    /// Takes out the oldest block, which has returned to the caller.
-    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<Completed> {
+    /// Takes out the oldest block, which has returned to the caller. `whole`: so have all bytes
+    /// before it. Returns its memory as [`Connection::take_back`], and its unsent bytes.
+    pub(super) fn take_block(
+        &mut self,
+        sk: &SdpSock,
+        whole: bool,
+    ) -> Option<(Result<Pinned, Watch>, usize)> {
         let oldest = self.zcopy.blocks.oldest();
         let lost = matches!(oldest, Some((Awaits::Nothing { lost: true }, _)));
         let at = self.tx.end();
         let z = self.zcopy.get_mut()?;
-        let block = z.blocks.take()?;
+        let block = z.blocks.take(whole)?;
         let left = block.size.saturating_sub(block.done);
         if block.refused && by_read() {
             z.not_taken_up(at, block.size, left);
@@ -191,18 +184,8 @@ impl Connection {
             true => ZeroCopy::Written,
             false => ZeroCopy::ReadByPeer,
         };
-        trace::zero_copy(sk, way, block.size, block.done);
-        Some(Completed {
-            memory: self.take_back(block.memory, lost),
-            left: left as usize,
-        })
+        let done = block.done.saturating_sub(block.in_messages);
+        trace::zero_copy(sk, way, block.size, done);
+        Some((self.take_back(block.memory, lost), left as usize))
     }
-}
-
-/// A block of a call taken out of the queue.
-pub(super) struct Completed {
-    /// Memory, as [`Connection::take_back`] returns it.
-    pub(super) memory: Result<Pinned, Watch>,
-    /// Unsent bytes.
-    pub(super) left: usize,
 }

@@ -4,16 +4,13 @@
 //!
 //! Blocks are in the stream in the order of addition, each behind the copied bytes queued at that
 //! time. Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns the
-//! others all at once, the oldest perhaps read in part. The rest depends on the kind of block:
+//! others all at once, the oldest perhaps read in part. The rest is sent from the same pages, as
+//! RDMA WRITE to a waiting reader of the peer or in messages. It has its place in the stream, and
+//! nothing behind it is sent before.
 //!
-//! * the block of a waiting **call** is written to a waiting reader of the peer, in its place in
-//!   the stream. Without one, the rest returns to the call, which copies it behind everything
-//!   queued by then;
-//! * a **detached** block, without a waiting call, is sent from its pages as RDMA WRITE or in
-//!   messages. It has its place in the stream, and nothing behind it is sent before;
-//!
-//! Each turn of the connection takes sent blocks out ([`TxBlocks::retire`]); a call takes its own
-//! ([`TxBlocks::take`]).
+//! A waiting **call** may recall its blocks: the unsent rest returns, to be copied behind all bytes
+//! queued by then. A **detached** block has no waiting call. Each turn of the connection takes
+//! those that are sent out ([`TxBlocks::retire`]); a call takes its own ([`TxBlocks::take`]).
 
 use super::advert::{Advert, AdvertState};
 use crate::protocol::Block;
@@ -31,12 +28,12 @@ struct TxBlock<M> {
     finished: bool,
     /// Set if no call waits for it.
     detached: bool,
-    /// Set if the rest of a call's block is sent by WRITE.
-    writing: bool,
+    /// Set if the unsent rest returns to its call.
+    recalled: bool,
     /// Bytes from its start that were posted as WRITE or message, or read by the peer before.
     posted: u32,
-    /// Set if some bytes went in messages.
-    in_messages: bool,
+    /// Bytes of these that were posted in messages.
+    in_messages: u32,
     /// Set if the memory is write-protected; its bytes may be moved.
     protected: bool,
     /// Time since which a writer waits (jiffies).
@@ -48,15 +45,10 @@ struct TxBlock<M> {
 }
 
 impl<M> TxBlock<M> {
-    /// Returns true if the rest that the peer does not read is sent in its place in the stream.
-    fn stays(&self) -> bool {
-        self.detached || self.writing
-    }
-
     /// Returns the start of the rest that the peer does not read, if there is one.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
-        let goes = self.stays() && back && !self.finished;
+        let goes = !self.recalled && back && !self.finished;
         goes.then(|| self.posted.max(self.advert.done))
     }
 
@@ -71,7 +63,7 @@ impl<M> TxBlock<M> {
             _ if self.away => false,
             AdvertState::New | AdvertState::Queued => false,
             AdvertState::Posted | AdvertState::Lost => true,
-            AdvertState::Done | AdvertState::Invalidating => self.finished || !self.stays(),
+            AdvertState::Done | AdvertState::Invalidating => self.finished || self.recalled,
             AdvertState::Invalid => self.rest().is_none_or(|at| at == self.advert.segment.size),
         }
     }
@@ -87,8 +79,8 @@ pub(crate) struct Retired<M> {
     pub(crate) memory: M,
     /// Size in bytes.
     pub(crate) size: u32,
-    /// Set if some of it went in messages.
-    pub(crate) in_messages: bool,
+    /// Bytes that went in messages.
+    pub(crate) in_messages: u32,
 }
 
 /// Next step of the blocks.
@@ -110,8 +102,8 @@ pub(crate) enum Next<'a, M> {
         offset: u32,
         /// Size in bytes.
         len: u32,
-        /// Set if a call waits for it: it is sent by WRITE only.
-        of_call: bool,
+        /// Set if its call wrote the bytes before it to a reader: it is sent by WRITE only.
+        written: bool,
     },
     /// The peer's access is being invalidated; this many bytes are sent afterwards.
     Ending(u32),
@@ -123,12 +115,6 @@ pub(crate) struct TxBlocks<M> {
     /// Blocks in order, without gaps.
     blocks: [Option<TxBlock<M>>; MOST_BLOCKS],
     count: usize,
-    /// Set if a call has taken out a block that was not sent entirely.
-    broken: bool,
-    /// Set if blocks came back for another reason than a refusal.
-    voided: bool,
-    /// Set if the call has more bytes to write.
-    more: bool,
 }
 
 impl<M> TxBlocks<M> {
@@ -136,9 +122,6 @@ impl<M> TxBlocks<M> {
         TxBlocks {
             blocks: [const { None }; MOST_BLOCKS],
             count: 0,
-            broken: false,
-            voided: false,
-            more: false,
         }
     }
 
@@ -173,16 +156,18 @@ impl<M> TxBlocks<M> {
         self.count < MOST_BLOCKS
     }
 
-    /// Adds a detached block.
+    /// Adds a block behind the others, with its first byte, at a position in the copied bytes.
     ///
     /// # Errors
     ///
     /// The memory, unless [`Self::has_space`].
-    pub(crate) fn push_detached(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
-        self.add(advert, first, at, true)
-    }
-
-    fn add(&mut self, advert: Advert<M>, first: u8, at: u64, detached: bool) -> Result<(), M> {
+    pub(crate) fn push(
+        &mut self,
+        advert: Advert<M>,
+        first: u8,
+        at: u64,
+        detached: bool,
+    ) -> Result<(), M> {
         let Some(place) = self.blocks.get_mut(self.count) else {
             return Err(advert.memory);
         };
@@ -192,9 +177,9 @@ impl<M> TxBlocks<M> {
             at,
             finished: false,
             detached,
-            writing: false,
+            recalled: false,
             posted: 0,
-            in_messages: false,
+            in_messages: 0,
             protected: false,
             wanted: None,
             stuck: false,
@@ -232,7 +217,7 @@ impl<M> TxBlocks<M> {
                 cookie: advert.cookie,
                 offset,
                 len: size.saturating_sub(offset),
-                of_call: !block.detached,
+                written: !block.detached && block.posted > 0 && block.in_messages == 0,
             },
             (_, None) => Next::Ending(size.saturating_sub(advert.done)),
         };
@@ -245,21 +230,10 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Skips the advert of the next block, without counting a refusal. A call's block is `written`
-    /// to a reader of the peer, or returns with those behind it.
-    pub(crate) fn pass_over(&mut self, written: bool) {
-        match self.next_block() {
-            Some(b) if b.detached || written && b.advert.is_unsent() => {
-                b.writing = !b.detached;
-                if b.advert.is_unsent() {
-                    b.advert.finish();
-                }
-            }
-            Some(_) => {
-                self.cancel();
-                self.voided = true;
-            }
-            None => {}
+    /// Skips the advert of the next block.
+    pub(crate) fn pass_over(&mut self) {
+        if let Some(b) = self.next_block().filter(|b| b.advert.is_unsent()) {
+            b.advert.finish();
         }
     }
 
@@ -272,17 +246,18 @@ impl<M> TxBlocks<M> {
         Some(block.first)
     }
 
-    /// Records posted bytes of the next rest, as a `message` or as WRITE. Returns true if nothing
-    /// more can be written now.
+    /// Records posted bytes of the next rest, as a `message` or as WRITE. Returns true if these
+    /// were the last of the block.
     pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) -> bool {
         let block = self.next_block().and_then(|b| b.rest().map(|at| (b, at)));
         let Some((block, at)) = block else {
             return true;
         };
-        block.in_messages |= message;
         block.posted = at.saturating_add(bytes).min(block.advert.segment.size);
-        let (whole, detached) = (block.is_posted(), block.detached);
-        whole && (detached || !self.more && self.unposted() == 0)
+        if message {
+            block.in_messages = block.in_messages.saturating_add(bytes);
+        }
+        block.is_posted()
     }
 
     /// Notes sent bytes of the rest of this block.
@@ -295,8 +270,7 @@ impl<M> TxBlocks<M> {
 
     /// Returns true if posted bytes are incomplete.
     pub(crate) fn is_sending(&self) -> bool {
-        let sending = |b: &TxBlock<M>| b.posted > b.advert.done || b.writing && !b.is_sent();
-        self.iter().any(sending)
+        self.iter().any(|b| b.posted > b.advert.done)
     }
 
     fn oldest_posted(&mut self) -> Option<&mut TxBlock<M>> {
@@ -327,8 +301,7 @@ impl<M> TxBlocks<M> {
     /// the number of new bytes, if there is a block.
     pub(crate) fn returned(&mut self, done: u32) -> Option<u32> {
         let new = self.oldest_posted().map(|b| b.advert.moved(done));
-        // a call's further blocks must not go before the rest of it; the others are in order
-        let back = |b: &&mut TxBlock<M>| !b.detached || b.advert.state == AdvertState::Posted;
+        let back = |b: &&mut TxBlock<M>| b.advert.state == AdvertState::Posted;
         self.iter_mut().filter(back).for_each(|b| b.advert.finish());
         new
     }
@@ -362,9 +335,8 @@ impl<M> TxBlocks<M> {
                 drop(self.remove(at));
             }
         }
-        for advert in self.adverts_mut() {
-            advert.state = AdvertState::Lost;
-        }
+        self.recall();
+        self.adverts_mut().for_each(|a| a.state = AdvertState::Lost);
     }
 }
 

@@ -1,45 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a call that are written to a waiting reader of the peer.
+//! Blocks of a waiting call.
 
-use super::super::tests::{blocks, invalidate, next_key, take, unregistered, Numbers};
-use super::super::{Block, Next};
+use super::super::tests::{blocks, invalidate, take, take_behind, unregistered, Numbers};
+use super::super::{Advert, Block, Next};
 use super::*;
 
-/// Returns cookie and offset of the next rest to write.
+/// Returns cookie and offset of the next rest.
 fn rest(b: &TxBlocks<u64>) -> Option<(u64, u32)> {
     match b.next()?.0 {
-        Next::Rest {
-            cookie,
-            offset,
-            of_call: true,
-            ..
-        } => Some((cookie, offset)),
+        Next::Rest { cookie, offset, .. } => Some((cookie, offset)),
         _ => None,
     }
 }
 
-/// Returns unregistered blocks of a call with `more` bytes.
-fn new(count: u64, more: bool) -> TxBlocks<u64> {
+/// Returns unregistered blocks of a call.
+fn new(count: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
-        let more = more || cookie + 1 < count;
-        assert!(b.push(unregistered(cookie), 0, 0, more).is_ok());
+        assert!(b.push(unregistered(cookie), 0, 0, false).is_ok());
     }
     b
 }
 
 #[test]
 fn they_are_written_one_after_the_other() {
-    let mut b = new(2, false);
+    let mut b = new(2);
     assert_eq!(b.unposted(), 2000);
-    b.pass_over(true);
-    assert!(b.is_writing() && b.is_sending() && b.is_open());
+    b.pass_over();
     assert_eq!((rest(&b), b.unposted()), (Some((0, 0)), 2000));
-    assert!(!b.rest_posted(600, false) && !b.rest_posted(400, false));
+    assert!(!b.rest_posted(600, false) && b.is_sending() && b.is_open());
+    assert!(b.rest_posted(400, false));
     assert_eq!(b.oldest(), Some((Awaits::Write, false)));
     // the second one is sent before the first has arrived
-    b.pass_over(true);
+    b.pass_over();
     assert_eq!(rest(&b), Some((1, 0)));
     assert!(b.rest_posted(1000, false));
     assert_eq!((b.next(), b.unposted()), (None, 0));
@@ -49,40 +43,34 @@ fn they_are_written_one_after_the_other() {
     b.rest_gone(1, 1000);
     assert_eq!(b.oldest(), Some((Awaits::Nothing { lost: false }, false)));
     assert_eq!(take(&mut b), Some((1, 1000, false)));
-    assert!(b.is_empty() && !b.close());
+    assert!(b.is_empty());
 }
 
 #[test]
-fn the_last_is_known_when_it_is_posted_or_at_the_end() {
-    let mut b = new(1, true);
-    b.pass_over(true);
-    assert!(!b.rest_posted(1000, false));
-    assert!(b.close() && !b.close());
-    // not before all is posted
-    let mut b = new(1, true);
-    b.pass_over(true);
-    b.rest_posted(999, false);
-    assert!(!b.close());
-    assert!(b.rest_posted(1, false));
-    // a call with the maximum number of blocks adds more later
-    let mut b = new(MOST_OF_CALL as u64, true);
-    for _ in 0..MOST_OF_CALL {
-        b.pass_over(true);
-        assert!(!b.rest_posted(1000, false));
-    }
-    assert!(!b.close());
-    b.rest_gone(0, 1000);
-    assert!(take(&mut b).is_some() && b.close());
+fn a_refused_one_goes_in_messages() {
+    let mut b = blocks(2, 2);
+    assert_eq!(b.returned(300), Some(300));
+    invalidate(&mut b);
+    // another one behind it would have to wait
+    assert!(rest(&b) == Some((0, 300)) && !b.is_open());
+    assert!(b.rest_posted(700, true));
+    b.rest_gone(0, 700);
+    assert_eq!(take(&mut b), Some((0, 1000, true)));
+    assert_eq!(rest(&b), Some((1, 0)));
 }
 
 #[test]
 fn more_than_there_is_space_for_returns() {
-    let mut b = new(3, false);
-    b.pass_over(true);
+    let mut b = new(3);
+    b.pass_over();
     b.rest_posted(1000, false);
-    b.pass_over(true);
+    b.pass_over();
     b.rest_posted(300, false);
-    b.cut();
+    assert!(matches!(
+        b.next(),
+        Some((Next::Rest { written: true, .. }, 0))
+    ));
+    b.recall();
     // nothing is sent before the rest
     assert!(b.next().is_none() && !b.is_open());
     assert_eq!(b.oldest(), Some((Awaits::Write, false)));
@@ -90,7 +78,7 @@ fn more_than_there_is_space_for_returns() {
     assert_eq!((take(&mut b), take(&mut b)), (Some((0, 1000, false)), None));
     b.rest_gone(1, 300);
     assert_eq!(take(&mut b), Some((1, 300, false)));
-    assert_eq!(take(&mut b), Some((2, 0, false)));
+    assert_eq!(take_behind(&mut b), Some((2, 0, false)));
     assert!(b.is_empty());
 }
 
@@ -98,55 +86,50 @@ fn more_than_there_is_space_for_returns() {
 fn adverts_that_meet_a_waiting_reader_are_written() {
     let mut b = blocks(3, 2);
     assert!(b.read(1000, true));
-    b.void();
     assert_eq!(b.returned(0), Some(0));
     assert_eq!(b.next(), Some((Next::Ending(1000), 1000)));
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     for cookie in 1..3 {
+        // the last one is registered, and cannot be advertised any more
+        b.pass_over();
+        invalidate(&mut b);
         assert_eq!(rest(&b), Some((cookie, 0)));
-        assert_eq!(b.rest_posted(1000, false), cookie == 2);
+        assert!(b.rest_posted(1000, false));
         b.rest_gone(cookie, 1000);
         assert_eq!(take(&mut b), Some((cookie, 1000, false)));
     }
-    // a registered block that cannot be advertised any more
-    let mut b = blocks(1, 0);
-    b.pass_over(true);
-    assert_eq!((next_key(&b), rest(&b)), (None, None));
-    invalidate(&mut b);
-    assert_eq!(rest(&b), Some((0, 0)));
 }
 
 #[test]
 fn a_call_that_gives_up_gets_the_rest() {
-    let mut b = new(2, false);
-    b.pass_over(true);
+    let mut b = new(2);
+    b.pass_over();
     b.rest_posted(400, false);
-    b.cancel();
+    b.recall();
     b.rest_gone(0, 400);
-    assert_eq!(take(&mut b), Some((0, 400, true)));
-    assert_eq!(take(&mut b), Some((1, 0, false)));
+    assert_eq!(take(&mut b), Some((0, 400, false)));
+    assert_eq!(take_behind(&mut b), Some((1, 0, false)));
     // all of it is posted: it is as good as sent
-    let mut b = new(1, false);
-    b.pass_over(true);
+    let mut b = new(1);
+    b.pass_over();
     b.rest_posted(1000, false);
-    b.cancel();
-    assert_eq!(take(&mut b), None);
-    assert_eq!(b.next(), None);
+    b.recall();
+    assert_eq!((take(&mut b), b.next()), (None, None));
     b.rest_gone(0, 1000);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
 }
 
 #[test]
 fn the_connection_is_lost_during_a_write() {
-    let mut b = new(2, false);
-    b.pass_over(true);
+    let mut b = new(2);
+    b.pass_over();
     b.rest_posted(400, false);
     b.rest_gone(0, 100);
     b.lost();
     assert_eq!(b.oldest(), Some((Awaits::Nothing { lost: true }, false)));
     assert_eq!(take(&mut b).map(|t| t.1), Some(100));
-    assert_eq!(take(&mut b).map(|t| t.1), Some(0));
+    assert_eq!(take_behind(&mut b).map(|t| t.1), Some(0));
     assert!(b.is_empty() && b.next().is_none());
 }
 
@@ -164,7 +147,7 @@ struct Model {
     held: Vec<(u64, u32, u32)>,
     /// Space that the peer has advertised.
     space: u32,
-    /// WRITEs in flight: cookie, bytes.
+    /// WRITEs and messages in flight: cookie, bytes.
     under_way: Vec<(u64, u32)>,
     /// Blocks taken out, and their unsent bytes.
     taken: u64,
@@ -175,19 +158,16 @@ impl Model {
     fn add(&mut self) {
         let (cookie, size) = (self.starts.len() as u64, 1 + self.rng.below(5) as u32);
         let advert = Advert::unregistered(cookie, size, cookie);
-        let more = self.rng.below(2) == 0;
-        assert!(self.blocks.push(advert, 0, 0, more).is_ok());
+        assert!(self.blocks.push(advert, 0, 0, false).is_ok());
         self.starts.push(self.given);
         self.given += u64::from(size);
     }
 
     fn sends(&mut self) {
         match self.blocks.next().map(|n| n.0) {
-            Some(Next::New { .. } | Next::Advert(_)) if self.space > 0 => {
-                self.blocks.pass_over(true)
-            }
+            Some(Next::New { .. } | Next::Advert(_)) if self.space > 0 => self.blocks.pass_over(),
             Some(Next::New { .. }) if self.held.is_empty() && self.rng.below(6) == 0 => {
-                self.blocks.pass_over(false)
+                self.blocks.pass_over()
             }
             Some(Next::New { memory, size }) if self.held.len() < 3 => {
                 let (r_key, address) = (*memory as u32, 0);
@@ -201,21 +181,22 @@ impl Model {
                 self.blocks.posted(0);
                 self.held.push((block.r_key.into(), block.size, 0));
             }
-            Some(Next::Rest { .. }) if self.space == 0 => self.blocks.cut(),
+            Some(Next::Rest { written: true, .. }) if self.space == 0 => self.blocks.recall(),
             Some(Next::Rest {
                 cookie,
                 offset,
                 len,
-                of_call,
                 ..
             }) => {
-                assert!(of_call && self.held.is_empty());
+                assert!(self.held.is_empty());
                 let at = self.starts[cookie as usize] + u64::from(offset);
                 assert_eq!(at, self.arrived);
-                let n = len.min(self.space).min(1 + self.rng.below(4) as u32);
-                self.blocks.rest_posted(n, false);
+                let message = self.space == 0;
+                let space = if message { len } else { self.space };
+                let n = len.min(space).min(1 + self.rng.below(4) as u32);
+                self.blocks.rest_posted(n, message);
                 self.under_way.push((cookie, n));
-                self.space -= n;
+                self.space -= if message { 0 } else { n };
                 self.arrived += u64::from(n);
             }
             _ => {}
@@ -249,7 +230,6 @@ impl Model {
         }
         if for_space {
             self.space = 1 + self.rng.below(12) as u32;
-            self.blocks.void();
         }
         if !self.held.is_empty() || for_space {
             self.blocks.returned(read);
@@ -258,7 +238,7 @@ impl Model {
     }
 
     fn takes(&mut self) {
-        while let Some(block) = self.blocks.take() {
+        while let Some(block) = self.blocks.take(self.left == 0) {
             assert_eq!(block.memory, self.taken);
             self.taken += 1;
             self.left += u64::from(block.size - block.done);
@@ -284,7 +264,7 @@ impl Model {
                 self.blocks.rest_gone(cookie, n);
             }
             8 => self.takes(),
-            9 if self.rng.below(6) == 0 => self.blocks.cancel(),
+            9 if self.rng.below(6) == 0 => self.blocks.recall(),
             _ => self.sends(),
         }
     }

@@ -12,7 +12,7 @@ impl<M> TxBlocks<M> {
     ///
     /// The memory, unless [`TxBlocks::has_space`].
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
-        self.push_detached(advert, first, at)?;
+        self.push(advert, first, at, true)?;
         if let Some(block) = self.iter_mut().last() {
             block.away = true;
         }

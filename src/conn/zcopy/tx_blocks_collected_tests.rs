@@ -45,7 +45,7 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
         cookie: 1,
         offset: 0,
         len: 100,
-        of_call: false,
+        written: false,
     };
     assert_eq!(b.next(), Some((rest, 0)));
     b.rest_posted(100, true);

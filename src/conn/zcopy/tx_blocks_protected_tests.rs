@@ -6,12 +6,12 @@ use super::*;
 #[test]
 fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     let mut b = TxBlocks::new();
-    let first = b.push_detached(Advert::unregistered(11, 100, 1), 0, 0);
+    let first = b.push(Advert::unregistered(11, 100, 1), 0, 0, true);
     b.mark_protected();
-    let second = b.push_detached(Advert::unregistered(22, 100, 2), 0, 0);
+    let second = b.push(Advert::unregistered(22, 100, 2), 0, 0, true);
     assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
     // bytes of it are posted, for which the peer has no buffer
-    b.pass_over(false);
+    b.pass_over();
     b.rest_posted(50, true);
     assert!(b.want(usize::MAX) && b.want(3));
     assert_eq!((b.longest_wait(4), b.any_to_move()), (Some(5), false));

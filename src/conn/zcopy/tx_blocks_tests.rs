@@ -56,13 +56,18 @@ pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
 
 /// Takes out a block: its memory, its bytes sent, and true if it was refused.
 pub(super) fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
-    b.take().map(|r| (r.memory, r.done, r.refused))
+    b.take(true).map(|r| (r.memory, r.done, r.refused))
+}
+
+/// Takes out a block behind one that was not sent entirely.
+pub(super) fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
+    b.take(false).map(|r| (r.memory, r.done, r.refused))
 }
 
 #[test]
 fn they_are_read_one_after_the_other() {
     let mut b = blocks(4, 4);
-    assert!(!b.is_open() && b.push(advert(9, 1), 0, 0, false).is_err());
+    assert!(!b.is_open());
     assert!(b.read(400, false) && b.read(600, true));
     assert!(b.read(1000, true));
     assert_eq!(take(&mut b), None);
@@ -76,20 +81,21 @@ fn they_are_read_one_after_the_other() {
         invalidate(&mut b);
         assert_eq!(take(&mut b), Some((cookie, 1000, false)));
     }
-    assert!(b.is_empty() && b.take().is_none() && !b.read(1, false));
+    assert!(b.is_empty() && b.take(true).is_none() && !b.read(1, false));
 }
 
 #[test]
 fn what_follows_one_that_came_back_does_not_count() {
     let mut b = blocks(3, 2);
     assert!(b.read(300, false));
+    b.recall();
     assert_eq!(b.returned(500), Some(200));
     assert!(!b.is_open() && b.next().is_none());
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 500, true)));
-    assert!(!b.is_open() && b.push(advert(9, 1), 0, 0, false).is_err());
-    assert_eq!(take(&mut b), Some((1, 0, false)));
-    assert_eq!(take(&mut b), Some((2, 0, false)));
+    assert!(!b.is_open());
+    assert_eq!(take_behind(&mut b), Some((1, 0, false)));
+    assert_eq!(take_behind(&mut b), Some((2, 0, false)));
     // sending the rest of them starts again
     assert!(b.is_open() && b.push(advert(9, 1), 0, 500, false).is_ok());
 }
@@ -98,7 +104,8 @@ fn what_follows_one_that_came_back_does_not_count() {
 fn a_report_crosses_the_cancel() {
     let mut b = blocks(2, 2);
     assert!(b.read(1000, true));
-    // the second one is refused, and the first one was read all the same
+    // the second one is returned, and the first one was read all the same
+    b.recall();
     assert_eq!(b.returned(0), Some(0));
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
@@ -128,7 +135,7 @@ fn the_connection_is_lost() {
     assert!(!b.is_open());
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     assert_eq!(take(&mut b), Some((1, 10, true)));
-    assert_eq!(take(&mut b), Some((2, 0, false)));
+    assert_eq!(take_behind(&mut b), Some((2, 0, false)));
     assert!(b.is_empty());
 }
 
@@ -141,20 +148,22 @@ fn a_new_one_is_registered_in_its_turn() {
     b.registered(advert(0, 1000).segment);
     assert_eq!(next_key(&b), Some((0, 0)));
     assert_eq!(b.posted(0), Some(0));
-    // the second one cannot be advertised: nothing can access it, so the call gets it back at once
+    // the second one cannot be advertised: it goes in messages
     assert!(matches!(b.next(), Some((Next::New { memory: 1, .. }, 0))));
-    b.pass_over(false);
+    b.pass_over();
     assert!(b.read(1000, true));
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
-    assert_eq!(take(&mut b), Some((1, 0, false)));
+    assert!(b.rest_posted(1000, true));
+    b.rest_gone(1, 1000);
+    assert_eq!(take(&mut b), Some((1, 1000, true)));
 }
 
 /// Returns detached blocks of 1,000 bytes, the first `posted` of them advertised.
 fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
-        let pushed = b.push_detached(advert(cookie, 1000), cookie as u8, 0);
+        let pushed = b.push(advert(cookie, 1000), cookie as u8, 0, true);
         assert!(pushed.is_ok());
     }
     for cookie in 0..posted {
@@ -164,7 +173,7 @@ fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
 }
 
 fn retire(b: &mut TxBlocks<u64>) -> Option<(u64, bool)> {
-    b.retire().map(|r| (r.memory, r.in_messages))
+    b.retire().map(|r| (r.memory, r.in_messages > 0))
 }
 
 #[test]
@@ -196,7 +205,7 @@ fn the_rest_of_a_detached_one_goes_in_its_place() {
         cookie,
         offset,
         len: 1000 - offset,
-        of_call: false,
+        written: false,
     };
     assert_eq!(b.next(), Some((rest(&0, 0, 400), 0)));
     b.rest_posted(250, true);
@@ -229,7 +238,7 @@ fn a_call_beside_detached_ones() {
     assert_eq!(b.posted(0), Some(5));
     assert_eq!(b.oldest(), Some((call::Awaits::Peer, false)));
     // it loses patience
-    b.cancel();
+    b.recall();
     assert!(b.any_posted());
     assert_eq!(b.returned(100), Some(100));
     invalidate(&mut b);
@@ -339,7 +348,7 @@ impl Model {
         if self.rng.below(5) == 0 {
             advert.finish();
         }
-        let pushed = self.blocks.push_detached(advert, 0, self.copied);
+        let pushed = self.blocks.push(advert, 0, self.copied, true);
         assert!(pushed.is_ok());
         if self.rng.below(2) == 0 {
             self.blocks.mark_protected();
@@ -424,7 +433,7 @@ impl Model {
             Some((Next::New { memory, size }, _)) => {
                 let (r_key, address) = (*memory as u32, 0);
                 if self.held.is_empty() && self.rng.below(6) == 0 {
-                    self.blocks.pass_over(false);
+                    self.blocks.pass_over();
                 } else if self.held.len() < MOST_ADVERTS {
                     self.blocks.registered(Block {
                         size,

@@ -90,9 +90,8 @@
 //! 1. [`Event::SinkAdvert`] reports a block. [`sink_advert`](Connection::sink_advert) returns the
 //!    place for the next bytes of the stream, so everything before them has to be sent.
 //! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
-//!    block is full, or the sender has nothing more for now (`last`, or
-//!    [`written_all`](Connection::written_all) later), the report goes to the peer, and its reader
-//!    returns; then the next block follows, if there is one.
+//!    block is full, or the sender has nothing more for now (`last`), the report goes to the peer,
+//!    and its reader returns; then the next block follows, if there is one.
 //! 3. Bytes offered as [`Offer::queued`] go as Data even if there are blocks; each message voids
 //!    one. This is right for few bytes, and for urgent ones. No block can be advertised meanwhile:
 //!    [`Stall::Adverts`].

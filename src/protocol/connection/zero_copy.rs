@@ -185,12 +185,6 @@ impl Connection {
         }
     }
 
-    /// Closes the block written to last, if it is not full: the report to the peer is due.
-    pub fn written_all(&mut self) {
-        self.idle = None;
-        self.peer_sinks.finish();
-    }
-
     /// Refuses the bytes of the peer's source adverts without a READ: the peer sends them as Data.
     /// Also refuses adverts that cross the refusal.
     pub fn refuse_sources(&mut self) {

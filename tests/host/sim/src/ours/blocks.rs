@@ -161,15 +161,11 @@ impl Blocks {
             size: size.into(),
         });
         let mut advert = Advert::unregistered(memory, size, cookie);
-        let pushed = if call {
-            self.queue.push(advert, 0, self.copied, false)
-        } else {
-            if rng.one_in(6) {
-                // the peer has refused others
-                advert.finish();
-            }
-            self.queue.push_detached(advert, 0, self.copied)
-        };
+        if !call && rng.one_in(6) {
+            // the peer has refused others
+            advert.finish();
+        }
+        let pushed = self.queue.push(advert, 0, self.copied, !call);
         pushed.expect("room");
         if !call && rng.one_in(2) {
             self.queue.mark_protected();
@@ -212,7 +208,7 @@ impl Blocks {
             self.copies_away()?;
         }
         while let Some(gone) = self.queue.retire() {
-            self.ways[1] += u64::from(gone.in_messages);
+            self.ways[1] += u64::from(gone.in_messages > 0);
             self.written_to(gone.memory)?;
         }
         self.returns()
@@ -267,7 +263,7 @@ impl Blocks {
     fn returns(&mut self) -> Result<(), String> {
         while let Some((Awaits::Nothing { .. }, _)) = self.queue.oldest() {
             let cookies: Vec<_> = self.queue.adverts().map(|a| (a.memory, a.cookie)).collect();
-            let block = self.queue.take().ok_or("a block is back and is not")?;
+            let block = self.queue.take(true).ok_or("a block is back and is not")?;
             let cookie = cookies.iter().find(|(memory, _)| *memory == block.memory);
             let cookie = cookie.ok_or("a block has come back that was not there")?.1;
             let place = &mut self.places[cookie as usize];
@@ -297,7 +293,7 @@ impl Blocks {
 
     /// A call does not wait any longer.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
-        self.queue.cancel();
+        self.queue.recall();
         if self.queue.any_posted() {
             connection.cancel_sources();
         }
@@ -343,11 +339,11 @@ impl Blocks {
                 cookie,
                 offset,
                 len,
-                of_call,
+                written,
             } => {
                 ahead.unsent = len;
-                // a call's block goes by WRITE alone
-                ahead.limit = if of_call { 0 } else { limit };
+                // the rest of a call's block behind WRITEs
+                ahead.limit = if written { 0 } else { limit };
                 ahead.position += u64::from(offset);
                 ahead.rest = Some((*memory, cookie, offset));
             }
@@ -374,19 +370,19 @@ impl Blocks {
                     self.memories[memory].key = Some(block.r_key);
                     self.queue.registered(block);
                 } else if stuck && !waits {
-                    self.queue.pass_over(writes);
+                    self.queue.pass_over();
                     return true;
                 }
                 false
             }
             Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
                 // the access ends, and then its bytes go another way
-                self.queue.pass_over(writes);
+                self.queue.pass_over();
                 true
             }
-            Some((Next::Rest { of_call: true, .. }, at)) if at == self.copied_sent && !writes => {
+            Some((Next::Rest { written: true, .. }, at)) if at == self.copied_sent && !writes => {
                 // the rest returns to the call
-                self.queue.cut();
+                self.queue.recall();
                 true
             }
             _ => false,

@@ -413,7 +413,7 @@ impl Node for Ours {
         self.cork &= self.common.outbox.closed && self.planned.is_empty();
         self.limit = u32::MAX;
         self.settled = true;
-        self.connection.written_all();
+        self.connection.written(0, true);
         self.waits = reading;
         self.decide();
     }

@@ -42,7 +42,6 @@ impl Ours {
             }
             Event::SinkAdvert { returned } => {
                 if returned {
-                    queue.void();
                     queue.returned(0);
                 }
             }
@@ -151,7 +150,7 @@ impl Ours {
                 return Err("a block was moved that is gone".into());
             }
         }
-        while blocks.queue.take().is_some() {}
+        while blocks.queue.take(true).is_some() {}
         match blocks.queue.is_empty() {
             true => Ok(()),
             false => Err("a block is left of a connection that is lost".into()),
