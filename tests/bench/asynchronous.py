@@ -25,8 +25,8 @@ TOUCHED = (1, 2, 4, 8, 16, 32, 64)
 TOUCHED_SIZE = 64 * KIB
 CLIENTS, CLIENTS_SIZE = (4, 16), 64 * KIB
 AT_ONCE, AT_ONCE_SIZE = (2, 4, 8), MIB
-FANS = ("fan-in", "fan-out")
-FAN, FAN_SIZE = 4, MIB
+# Numbers of connections of one thread. Those of fan-out send the same memory.
+FANS, FAN_SIZE = {"fan-in": (4,), "fan-out": (2, 4, 8)}, MIB
 
 
 def plan(options):
@@ -45,7 +45,7 @@ def plan(options):
     points += [point("touches", "stream", TOUCHED_SIZE, level=sends, touch=sends) for sends in (TOUCHED if not quick else (1, 8, 64))]
     points += [point("hot spot", "pong", CLIENTS_SIZE, clients) for clients in CLIENTS[:2 - quick]]
     points += [point("at once", "stream", AT_ONCE_SIZE, count) for count in (AT_ONCE if not quick else (4,))]
-    points += [point(fan, fan, FAN_SIZE, FAN) for fan in FANS]
+    points += [point(fan, fan, FAN_SIZE, count) for fan, counts in FANS.items() for count in counts if count == 4 or not quick]
 
     def systems(one):
         if one["part"] == "scattered":
