@@ -56,7 +56,7 @@ class Node:
         return re.search(rf"^ *{self._number}: (.*)", pathlib.Path("/proc/drbd").read_text(), re.M)[1]
 
     def is_in_sync(self):
-        return "cs:Connected" in self.state() and "ds:UpToDate/UpToDate" in self.state()
+        return bool(re.search(r"cs:Connected .* ds:Up\w+/Up\w+ ", self.state()))
 
     def write(self, offset):
         """Writes random bytes. A connected device has them once this returns."""
