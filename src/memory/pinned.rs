@@ -2,15 +2,15 @@
 
 //! Memory of a program that a transfer reads or writes directly.
 //!
-//! A [`Pinned`] can hold one block of such memory at a time, with its charge. The connection's
-//! [`Pinning`] makes it once, and it is used repeatedly: usually a transfer allocates nothing.
-//! [`crate::transport`] has the order of steps.
+//! A [`Pinned`] is one block of such memory at a time, with its charge, in one allocation. The
+//! connection's [`Pinning`] makes it once, and it is used repeatedly: usually a transfer allocates
+//! nothing. [`crate::transport`] has the order of steps.
 //!
 //! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`.
 //! So it cannot be unpinned, whatever happens to the caller or the connection. While the caller
 //! owns it, only the program accesses the memory.
 //!
-//! **Cache.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory pinned and
+//! **Cache.** With the parameter `pin_cache`, [`Pinned::into_spare`] leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly that memory by the same process
 //! reuses it, with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping
 //! changes, when memory is short, or for another block. The memory stays charged to its user; a
@@ -19,21 +19,19 @@
 //! **Notification.** A block may have a [`Notify`], which is dropped whenever the block is
 //! released.
 //!
-//! **Release.** Unpinning sleeps. [`Pinned::release`] does it at once, in process context. The drop
-//! of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.
+//! **Release.** Unpinning sleeps. [`Pinned::into_spare`] does it at once, in process context. The
+//! drop of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.
 
 mod protected;
 mod spliced;
 
 use super::budget::{Account, Charge, Use};
 use super::notify::{Accounting, Notify, Watch};
-use crate::sys::deferred::DropInWorker;
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
+use crate::sys::rdma::block::{Block, OwnedBlock};
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::send::blocks::BlockMemory;
-use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
@@ -69,6 +67,7 @@ impl From<Unpinnable> for Refusal {
 /// Maker of pinned memory of one connection. Context: process, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
+    /// `None`: for a local peer.
     mapper: Option<Arc<Mapper>>,
 }
 
@@ -78,137 +77,141 @@ impl Pinning {
         Pinning { mapper }
     }
 
+    /// Returns the maximum number of pages in one block, 0 if the device cannot do this.
+    pub(crate) fn most_pages(&self) -> usize {
+        most_pages(self.mapper.as_ref())
+    }
+
+    /// Allocates an empty block. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or the device's error: copy then.
+    pub(crate) fn make(&self) -> Result<Pinned> {
+        let most = self.most_pages();
+        if most == 0 {
+            return Err(ENODEV);
+        }
+        let data = Charged {
+            charge: None,
+            locked: None,
+            held: Arc::new(AtomicFlag::new(false), GFP_KERNEL)?,
+            notify: None,
+            watched: None,
+        };
+        Pinned::new(Block::new(self.mapper.clone(), most, data)?)
+    }
+
+    /// Returns the beginning of a range, at most the maximum size of a block.
+    pub(super) fn cut(&self, range: (usize, usize)) -> (usize, usize) {
+        cut(self.most_pages(), range)
+    }
+}
+
+fn most_pages(mapper: Option<&Arc<Mapper>>) -> usize {
+    mapper.map_or(MOST_PAGES, |m| m.most_pages())
+}
+
+fn cut(most_pages: usize, (address, len): (usize, usize)) -> (usize, usize) {
+    let most = most_pages.saturating_mul(PAGE);
+    (address, len.min(most.saturating_sub(address % PAGE)))
+}
+
+/// Accounting of a block.
+pub(crate) struct Charged {
+    charge: Option<Charge>,
+    locked: Option<Locked>,
+    /// True while the block is in use.
+    held: Arc<AtomicFlag>,
+    /// Notified when it is not in use any more.
+    notify: Option<Notify>,
+    /// Watches the pages, if they may stay pinned.
+    watched: Option<Watched<Pinned>>,
+}
+
+impl Charged {
+    fn clear(&mut self) {
+        self.charge = None;
+        self.locked = None;
+        self.held.xchg(false, Full);
+        self.notify = None;
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// One block of a program's memory, or none. May be dropped in any context: its drop unpins, and
+/// destroys the region, which sleeps.
+pub(crate) type Pinned = OwnedBlock<Charged>;
+
+impl Pinned {
+    /// Releases the memory, or leaves it pinned if it may stay. Context: process, sleeps.
+    pub(crate) fn into_spare(mut self) -> Spare {
+        let watched = self.data.watched.take();
+        let stays = self.caches() && self.data.locked.is_some() && self.may_stay();
+        if let Some(watched) = watched.filter(|_| stays) {
+            self.sync(true);
+            self.data.held.xchg(false, Full);
+            self.data.notify = None;
+            let pages = self.count();
+            match watched.park(self, pages) {
+                Ok(()) => return Spare::Parked(watched),
+                Err(changed) => self = changed,
+            }
+        }
+        self.clear();
+        Spare::Empty(self)
+    }
+}
+
+/// A block that is not in use.
+pub(crate) enum Spare {
+    Empty(Pinned),
+    /// Its memory stays pinned, unless the mapping changes or memory is short.
+    Parked(Watched<Pinned>),
+}
+
+impl Spare {
+    pub(super) fn is_parked(&self) -> bool {
+        matches!(self, Spare::Parked(watched) if watched.is_parked())
+    }
+
+    /// Returns the block; `None` if it was freed while it was parked.
+    pub(super) fn into_block(self) -> Option<Pinned> {
+        match self {
+            Spare::Empty(block) => Some(block),
+            Spare::Parked(watched) => {
+                let mut block = watched.take()?;
+                block.data.watched = Some(watched);
+                Some(block)
+            }
+        }
+    }
+}
+
+impl Block<Charged> {
     /// Returns true if its memory stays pinned between transfers.
     fn caches(&self) -> bool {
         match params::pin_cache() {
             0 => false,
             1.. => true,
             // beside one copy, pinning takes much of the time; beside a device's work it does not
-            _ => self.mapper.is_none(),
+            _ => self.mapper().is_none(),
         }
     }
 
-    /// Returns the minimum time to pin for: a device's transfer lasts as long as the peer likes.
-    fn term(&self, wanted: PinTerm) -> PinTerm {
-        match self.mapper {
-            Some(_) => PinTerm::Long,
-            None => wanted,
-        }
-    }
-
-    /// Returns the maximum number of pages in one block, 0 if the device cannot do this.
-    pub(crate) fn most_pages(&self) -> usize {
-        self.mapper.as_ref().map_or(MOST_PAGES, |m| m.most_pages())
-    }
-
-    /// Allocates memory for one block. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or the device's error: copy then.
-    pub(crate) fn make(&self) -> Result<Pinned> {
-        Ok(Pinned {
-            pinning: self.clone(),
-            piece: Some(self.piece()?),
-            watched: None,
-        })
-    }
-
-    fn piece(&self) -> Result<DropInWorker<PinnedBlock>> {
-        if self.most_pages() == 0 {
-            return Err(ENODEV);
-        }
-        DropInWorker::new(PinnedBlock {
-            memory: UserMemory::new(self.mapper.as_ref(), self.most_pages())?,
-            charge: None,
-            locked: None,
-            held: Arc::new(AtomicFlag::new(false), GFP_KERNEL)?,
-            notify: None,
-        })
-    }
-}
-
-/// Pinned block with its charge.
-struct PinnedBlock {
-    memory: UserMemory,
-    charge: Option<Charge>,
-    locked: Option<Locked>,
-    /// True while it is in use.
-    held: Arc<AtomicFlag>,
-    /// Notified when it is not in use any more.
-    notify: Option<Notify>,
-}
-
-impl PinnedBlock {
-    fn release(&mut self) {
-        self.memory.release();
-        self.charge = None;
-        self.locked = None;
-        self.held.xchg(false, Full);
-        self.notify = None;
-    }
-
-    /// Charges `pages`, pins them by `pin`, maps them, and corrects the charge.
-    fn pin(
-        &mut self,
-        account: &Arc<Account>,
-        purpose: Use,
-        (pages, counted): (usize, Accounting),
-        for_peer: bool,
-        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
-    ) -> Result<usize, Refusal> {
+    fn clear(&mut self) {
         self.release();
-        if pages == 0 {
-            return Err(Refusal::NotUser);
-        }
-        // idle memory is released for the next attempt: that takes a moment
-        let mut charge = account.charge(purpose, pages).ok_or_else(|| {
-            watch::shrink(pages);
-            Refusal::Budget
-        })?;
-        let locked = match counted {
-            Accounting::ByNotice => None,
-            _ => Some(Locked::new(pages).ok_or_else(|| {
-                account.count_unlockable();
-                watch::shrink(pages);
-                Refusal::MemoryLock
-            })?),
-        };
-        let n = self.memory.pin(pin)?;
-        if self.map(purpose, for_peer).is_err() {
-            self.memory.release();
-            return Err(Refusal::NoMemory);
-        }
-        charge.shrink(self.memory.count());
-        (self.charge, self.locked) = (Some(charge), locked);
-        self.held.xchg(true, Full);
-        Ok(n)
+        self.data.clear();
     }
 
     /// Maps the pages for the device, in the direction they were pinned for.
-    fn map(&mut self, purpose: Use, for_peer: bool) -> Result {
-        self.memory.map(purpose == Use::Receive, for_peer)
-    }
-}
-
-impl Drop for PinnedBlock {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
-/// One block of a program's memory, or none. May be dropped in any context.
-pub(crate) struct Pinned {
-    pinning: Pinning,
-    /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
-    piece: Option<DropInWorker<PinnedBlock>>,
-    /// Watches the pages, if they may stay pinned, and owns them while idle.
-    watched: Option<Watched<DropInWorker<PinnedBlock>>>,
-}
-
-impl Pinned {
-    fn piece(&mut self) -> Option<&mut PinnedBlock> {
-        self.piece.as_deref_mut()
+    fn map_for(&mut self, purpose: Use, for_peer: bool) -> Result {
+        self.map(purpose == Use::Receive, for_peer)
     }
 
     /// Pins the next bytes of a program's send call, at most `most`, without taking them. Returns
@@ -228,17 +231,17 @@ impl Pinned {
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = from.piece(most);
-        let piece = match self.pinning.caches() {
+        let piece = match self.caches() {
             true => piece,
             false => piece.and_then(|_| from.run(most)),
         };
         let how = (hold, Accounting::Here);
-        self.pin(account, Use::Send, piece, how, |pages, len, hold| {
+        self.pin_range(account, Use::Send, piece, how, |pages, len, hold| {
             from.pin(pages, len, hold)
         })
     }
 
-    /// Like [`Pinned::pin_source`], always of one run, also of memory given as pages. `how.1`:
+    /// Like [`Self::pin_source`], always of one run, also of memory given as pages. `how.1`:
     /// accounting against the user's `RLIMIT_MEMLOCK`.
     pub(crate) fn pin_counted(
         &mut self,
@@ -252,20 +255,18 @@ impl Pinned {
 
     /// Sets the receiver of the notification that the memory is released.
     pub(crate) fn notify(&mut self, notify: Notify) {
-        if let Some(piece) = self.piece() {
-            piece.notify = Some(notify);
-        }
+        self.data.notify = Some(notify);
     }
 
     /// Records that the kernel has copied some of it, for the completion of `MSG_ZEROCOPY`.
     pub(crate) fn was_copied(&mut self) {
-        if let Some(Notify::Call(call)) = self.piece().and_then(|p| p.notify.as_mut()) {
+        if let Some(Notify::Call(call)) = &mut self.data.notify {
             call.was_copied();
         }
     }
 
     /// Pins where a receive call wants its next bytes, for `most` bytes or fewer; else like
-    /// [`Pinned::pin_source`].
+    /// [`Self::pin_source`].
     pub(crate) fn pin_destination(
         &mut self,
         to: &mut RecvMsg<'_>,
@@ -275,147 +276,92 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let piece = to.piece(most);
         let how = (hold, Accounting::Here);
-        self.pin(account, Use::Receive, piece, how, |pages, len, hold| {
+        self.pin_range(account, Use::Receive, piece, how, |pages, len, hold| {
             to.pin(pages, len, hold)
         })
     }
 
-    /// Returns the beginning of a range, at most the maximum size of a block.
-    fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
-        let most = self.pinning.most_pages().saturating_mul(PAGE);
-        (address, len.min(most.saturating_sub(address % PAGE)))
-    }
-
-    fn pin(
+    fn pin_range(
         &mut self,
         account: &Arc<Account>,
         purpose: Use,
-        piece: Option<(usize, usize)>,
+        range: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Accounting),
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
-        let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
+        let (address, len) = cut(most_pages(self.mapper()), range.ok_or(Refusal::NotUser)?);
         // memory without an address in the program has the offset in its first page as address
-        let cache = counted != Accounting::HereAnew && self.pinning.caches() && address >= PAGE;
+        let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
-        let hold = self.pinning.term(hold);
-        if let Some(watched) = self.watched.take() {
-            if self.piece.is_none() {
-                self.piece = watched.take();
-                if let Some(piece) = self.piece().filter(|_| cache && watched.is(address, len)) {
-                    let same = piece.charge.as_ref().map(|c| c.purpose()) == Some(purpose);
-                    if same && piece.map(purpose, for_peer).is_ok() {
-                        piece.memory.sync(false);
-                        piece.held.xchg(true, Full);
-                        self.watched = Some(watched);
-                        account.count_hit();
-                        return Ok(len);
-                    }
-                }
+        if let Some(watched) = self.data.watched.take().filter(|_| cache) {
+            let same = self.data.charge.as_ref().map(Charge::purpose) == Some(purpose);
+            if same && watched.is(address, len) && self.map_for(purpose, for_peer).is_ok() {
+                self.sync(false);
+                self.data.held.xchg(true, Full);
+                self.data.watched = Some(watched);
+                account.count_hit();
+                return Ok(len);
             }
         }
-        if self.piece.is_none() {
-            // released while it was idle
-            self.piece = Some(self.pinning.piece().map_err(|_| Refusal::NoMemory)?);
-        }
-        let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
-        let piece = self.piece.as_deref_mut().ok_or(Refusal::NoMemory)?;
-        if cache {
-            piece.release();
-            if let Ok(watched) = Watched::new(address, len) {
-                let moment = watched.begin();
-                let n = piece.pin(account, purpose, (pages, counted), for_peer, |m| {
-                    pin(m, len, PinTerm::Long)
-                });
-                if n == Ok(len) && watched.is_valid(moment) {
-                    self.watched = Some(watched);
-                }
-                // memory that must not stay pinned may be pinned for a moment
-                if n != Err(Refusal::Fault) || hold == PinTerm::Long {
-                    return n;
-                }
-            }
-        }
-        piece.pin(account, purpose, (pages, counted), for_peer, |m| {
-            pin(m, len, hold)
-        })
-    }
-
-    /// Returns true if it is pinned for this range of the calling process's memory.
-    pub(crate) fn is_for(&self, piece: (usize, usize)) -> bool {
-        let (address, len) = self.cut(piece);
-        self.piece.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
-    }
-
-    /// Returns true if its memory has stayed pinned.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.watched.as_ref().is_some_and(Watched::is_parked)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.piece.as_ref().map_or(0, |p| p.memory.len())
-    }
-
-    /// Releases the memory. Context: process, sleeps.
-    pub(crate) fn release(&mut self) {
-        let Some(mut piece) = self.piece.take() else {
-            return;
+        self.clear();
+        // a device's transfer lasts as long as the peer likes
+        let hold = match self.mapper() {
+            Some(_) => PinTerm::Long,
+            None => hold,
         };
-        let bounces = piece.memory.bounces();
-        let keeps = self.pinning.caches() && !bounces;
-        if let Some(watched) = self.watched.take().filter(|_| keeps) {
-            let (counted, pages) = (piece.locked.is_some(), piece.memory.count());
-            if counted && pages != 0 && !piece.memory.is_registered() {
-                piece.memory.sync(true);
-                piece.held.xchg(false, Full);
-                piece.notify = None;
-                match watched.park(piece, pages) {
-                    Ok(()) => self.watched = Some(watched),
-                    Err(p) => {
-                        self.piece = Some(p);
-                        self.release();
-                    }
-                }
-                return;
+        let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
+        let how = (pages, counted, for_peer);
+        if let Some(watched) = cache.then(|| Watched::new(address, len).ok()).flatten() {
+            let moment = watched.begin();
+            let n = self.pin_charged(account, purpose, how, |m| pin(m, len, PinTerm::Long));
+            if n == Ok(len) && watched.is_valid(moment) {
+                self.data.watched = Some(watched);
+            }
+            // memory that must not stay pinned may be pinned for a moment
+            if n != Err(Refusal::Fault) || hold == PinTerm::Long {
+                return n;
             }
         }
-        piece.release();
-        self.piece = Some(piece);
+        self.pin_charged(account, purpose, how, |m| pin(m, len, hold))
     }
 
-    /// Drops it at once. Context: process, sleeps.
-    pub(crate) fn destroy(mut self) {
-        if let Some(watched) = self.watched.take() {
-            self.piece = watched.take().or(self.piece.take());
+    /// Charges `pages`, pins them by `pin`, maps them, and corrects the charge.
+    fn pin_charged(
+        &mut self,
+        account: &Arc<Account>,
+        purpose: Use,
+        (pages, counted, for_peer): (usize, Accounting, bool),
+        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
+    ) -> Result<usize, Refusal> {
+        if pages == 0 {
+            return Err(Refusal::NotUser);
         }
-        if let Some(piece) = self.piece.take() {
-            piece.destroy();
+        // idle memory is released for the next attempt: that takes a moment
+        let mut charge = account.charge(purpose, pages).ok_or_else(|| {
+            watch::shrink(pages);
+            Refusal::Budget
+        })?;
+        let locked = match counted {
+            Accounting::ByNotice => None,
+            _ => Some(Locked::new(pages).ok_or_else(|| {
+                account.count_unlockable();
+                watch::shrink(pages);
+                Refusal::MemoryLock
+            })?),
+        };
+        let n = self.pin(pin)?;
+        if self.map_for(purpose, for_peer).is_err() {
+            self.release();
+            return Err(Refusal::NoMemory);
         }
+        charge.shrink(self.count());
+        (self.data.charge, self.data.locked) = (Some(charge), locked);
+        self.data.held.xchg(true, Full);
+        Ok(n)
     }
 
     /// Returns an object that reports if the memory is still in use.
-    pub(crate) fn watch(&self) -> Option<Watch> {
-        self.piece.as_ref().map(|p| Watch(p.held.clone()))
-    }
-
-    /// The pages, if it was made for a peer on this machine.
-    pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
-        self.piece.as_ref()?.memory.shared()
-    }
-}
-
-impl BlockMemory for Pinned {
-    fn take_memory(&mut self) -> Option<UserMemory> {
-        self.piece.as_mut()?.memory.take_for_device()
-    }
-
-    fn put_back(&mut self, memory: UserMemory) {
-        if let Some(piece) = self.piece.as_mut() {
-            piece.memory = memory;
-        }
-    }
-
-    fn destroy(self) {
-        self.destroy();
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(self.data.held.clone())
     }
 }

@@ -6,7 +6,7 @@
 //! short all of them are freed. A block whose memory stays pinned (`pin_cache`) counts as none: the
 //! shrinker of [`crate::sys::watch`] frees its memory.
 
-use super::pinned::Pinned;
+use super::pinned::{Pinned, Pinning, Spare};
 use crate::sys::vec;
 use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
@@ -24,30 +24,39 @@ pub(crate) fn count() -> usize {
 
 /// Spare blocks, the oldest first. May be dropped in any context.
 pub(crate) struct BlockPool {
-    blocks: KVec<Pinned>,
+    pinning: Pinning,
+    blocks: KVec<Spare>,
     /// Set by each use.
     used: bool,
 }
 
 impl BlockPool {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(pinning: Pinning) -> Self {
         BlockPool {
+            pinning,
             blocks: KVec::new(),
             used: false,
         }
     }
 
-    fn remove(&mut self, at: usize) -> Option<Pinned> {
-        let block = self.blocks.remove(at).ok()?;
-        ALL.fetch_sub(1, Relaxed);
-        Some(block)
+    pub(crate) fn pinning(&self) -> &Pinning {
+        &self.pinning
     }
 
-    /// Removes a block in which `piece` is still pinned, else an empty one. Returns none if more
-    /// blocks are allowed, else the oldest, so that a region is not used again at once.
-    pub(crate) fn best_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        let hit = self.blocks.iter().position(|p| p.is_for(piece));
-        let at = hit.or_else(|| self.blocks.iter().position(|p| !p.is_idle()));
+    fn remove(&mut self, at: usize) -> Option<Pinned> {
+        let spare = self.blocks.remove(at).ok()?;
+        ALL.fetch_sub(1, Relaxed);
+        spare.into_block()
+    }
+
+    /// Removes a block in which `range` of the calling process's memory is still pinned, else an
+    /// empty one. Returns none if more blocks are allowed, else the oldest, so that a region is not
+    /// used again at once.
+    pub(crate) fn best_for(&mut self, range: (usize, usize)) -> Option<Pinned> {
+        let (address, len) = self.pinning.cut(range);
+        let has_it = |s: &Spare| matches!(s, Spare::Parked(w) if w.is(address, len));
+        let hit = self.blocks.iter().position(has_it);
+        let at = hit.or_else(|| self.blocks.iter().position(|s| !s.is_parked()));
         match at {
             Some(at) => self.remove(at),
             None if self.blocks.len() < SPARE => None,
@@ -56,9 +65,9 @@ impl BlockPool {
     }
 
     /// Keeps a block, or drops it if there are enough. Context: any.
-    pub(crate) fn keep(&mut self, p: Pinned) {
+    pub(crate) fn keep(&mut self, spare: Spare) {
         self.used = true;
-        if p.len() == 0 && vec::push(&mut self.blocks, SPARE, p, GFP_NOWAIT).is_ok() {
+        if vec::push(&mut self.blocks, SPARE, spare, GFP_NOWAIT).is_ok() {
             ALL.add(1, Relaxed);
         }
     }
@@ -71,7 +80,8 @@ impl BlockPool {
     /// Drops all empty blocks but `keep`.
     pub(crate) fn trim(&mut self, keep: usize) {
         let (mut kept, before) = (0..keep, self.blocks.len());
-        self.blocks.retain(|p| p.is_idle() || kept.next().is_some());
+        self.blocks
+            .retain(|s| s.is_parked() || kept.next().is_some());
         ALL.fetch_sub(before.wrapping_sub(self.blocks.len()) as i64, Relaxed);
     }
 }

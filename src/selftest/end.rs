@@ -150,9 +150,8 @@ impl End {
 
     /// Takes memory back for reuse.
     pub(super) fn take_back(&mut self, block: BlockId) -> Result {
-        let mut p = self.on(|c| c.take_back(block))??;
-        p.release();
-        self.on(|c| c.spares().keep(p))
+        let spare = self.on(|c| c.take_back(block))??.into_spare();
+        self.on(|c| c.spares().keep(spare))
     }
 }
 

@@ -27,7 +27,7 @@
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
 //! | end the access | lock | [`Endpoint::invalidate`], wait for [`SendCompletion::Ended`] |
 //! | take it back | lock | [`Endpoint::take_back`] |
-//! | unpin | sleeps | [`Pinned::release`]; advance the call's iterator by the bytes moved |
+//! | unpin | sleeps | [`Pinned::into_spare`]; advance the call's iterator by the bytes moved |
 //! | keep the block | lock | [`Endpoint::spares`] |
 //!
 //! "Lock" means under the connection's lock, "sleeps" process context without locks. `PinTerm` is

@@ -23,7 +23,6 @@ const IDLE: Jiffies = milliseconds(1000);
 pub(super) struct PinnedCall<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
-    watch: Watch,
     len: usize,
 }
 
@@ -41,15 +40,14 @@ impl<'a> PinnedCall<'a> {
             Some(account) => pin(&mut block, account).unwrap_or(0),
             None => 0,
         };
-        let Some(watch) = block.watch().filter(|_| len >= least.max(1)) else {
+        if len < least.max(1) {
             sk.connection().stats.unpinnable += 1;
             sk.keep(block);
             return None;
-        };
+        }
         Some(PinnedCall {
             sk,
             memory: Some(block),
-            watch,
             len,
         })
     }
@@ -67,11 +65,10 @@ impl<'a> PinnedCall<'a> {
 
     /// Posts the block to the transport, if possible.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
-        match endpoint.post_block(self.memory.take()?) {
-            Ok(id) => Some(Posted {
-                id,
-                watch: self.watch.clone(),
-            }),
+        let memory = self.memory.take()?;
+        let watch = memory.watch();
+        match endpoint.post_block(memory) {
+            Ok(id) => Some(Posted { id, watch }),
             Err(memory) => {
                 self.memory = Some(memory);
                 None
@@ -146,11 +143,11 @@ impl SdpSock {
     }
 
     /// Releases memory, and keeps the block.
-    pub(super) fn keep(&self, mut memory: Pinned) {
-        memory.release();
+    pub(super) fn keep(&self, memory: Pinned) {
+        let spare = memory.into_spare();
         let mut c = self.connection();
         match c.endpoint.as_mut() {
-            Some(endpoint) => endpoint.spares().keep(memory),
+            Some(endpoint) => endpoint.spares().keep(spare),
             None => return,
         }
         if !c.timers.is_set(Timer::Trim) {

@@ -186,7 +186,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let entry = c.endpoint.as_mut().ok_or(None);
         let entry = entry.and_then(|e| e.post_block(bytes).map_err(Some));
         let mut lost = None;
-        if let (Ok(id), Some(watch), Some(z)) = (entry, watch, c.zcopy.get_mut()) {
+        if let (Ok(id), Some(z)) = (entry, c.zcopy.get_mut()) {
             let posted = Posted { id, watch };
             let moved = z.blocks.moved(cookie, posted, rest.is_some());
             if rest.is_none() {

@@ -137,7 +137,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         let n = memory.add_pages(message, most, account).ok()?;
         u32::try_from(n).ok().filter(|n| *n > 0)
     });
-    let (Some(added), Some(watch)) = (added, memory.watch()) else {
+    let Some(added) = added else {
         sk.connection().stats.unpinnable += 1;
         sk.keep(memory);
         return None;
@@ -146,7 +146,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let (at, idle, connected) = (c.tx.end(), c.outstanding() == 0, c.connected());
     let posted = Posted {
         id: BlockId::NONE,
-        watch,
+        watch: memory.watch(),
     };
     let begun = c.zcopy.get_mut().filter(|_| connected).and_then(|z| {
         let cookie = z.next_cookie();
@@ -264,16 +264,16 @@ impl Connection {
         mapped: Option<bool>,
     ) -> Option<Pinned> {
         let SplicedBlock { memory, cookie, at } = collected;
-        let len = memory.len();
+        let (len, watch) = (memory.len(), memory.watch());
         let worth = mapped == Some(true) && self.may_use_zcopy(len);
         let Some(z) = self.zcopy.get_mut() else {
             return Some(memory);
         };
         z.collection.flushed(cookie);
-        let (true, Some(watch)) = (z.blocks.has_open(cookie), memory.watch()) else {
+        if !z.blocks.has_open(cookie) {
             // the connection was lost meanwhile
             return Some(memory);
-        };
+        }
         let entry = match (mapped, self.endpoint.as_mut()) {
             (Some(_), Some(endpoint)) => endpoint.post_block(memory),
             _ => Err(memory),

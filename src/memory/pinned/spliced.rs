@@ -4,31 +4,26 @@
 //! by references, not pins.
 
 use super::super::budget::{Account, Use};
-use super::{Pinned, Refusal};
+use super::{Charged, Refusal};
 use crate::sys::net::message::SendMsg;
 use crate::sys::pin::{Pages, Unpinnable, PAGE};
+use crate::sys::rdma::block::Block;
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
 
-impl Pinned {
-    /// Makes it ready for [`Pinned::add_pages`], with nothing in it. Process context; sleeps.
+impl Block<Charged> {
+    /// Makes it ready for [`Self::add_pages`], with nothing in it. Process context; sleeps.
     pub(crate) fn collect(&mut self) -> Result {
-        if let Some(watched) = self.watched.take() {
-            self.piece = self.piece.take().or_else(|| watched.take());
-        }
-        if self.piece.is_none() {
-            self.piece = Some(self.pinning.piece()?);
-        }
-        let piece = self.piece().ok_or(ENOMEM)?;
-        piece.release();
+        self.data.watched = None;
+        self.clear();
         let reserve = |pages: &mut Pages| {
             pages
                 .reserve(usize::MAX)
                 .map_or(Err(Unpinnable::Fault), |()| Ok(0))
         };
-        piece.memory.pin(reserve).map_err(|_| ENOMEM)?;
-        piece.held.xchg(true, Full);
+        self.pin(reserve).map_err(|_| ENOMEM)?;
+        self.data.held.xchg(true, Full);
         Ok(())
     }
 
@@ -45,14 +40,13 @@ impl Pinned {
         most: usize,
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
-        let piece = self.piece().ok_or(Refusal::NoMemory)?;
         let (at, len) = from.run(most).ok_or(Refusal::NotUser)?;
         let pages = (at % PAGE).saturating_add(len).div_ceil(PAGE);
         let mut charge = account.charge(Use::Send, pages).ok_or(Refusal::Budget)?;
-        let before = piece.memory.count();
-        let n = piece.memory.add(|pages| from.add_pages(pages, len));
-        charge.shrink(piece.memory.count().saturating_sub(before));
-        match &mut piece.charge {
+        let before = self.count();
+        let n = self.add(|pages| from.add_pages(pages, len));
+        charge.shrink(self.count().saturating_sub(before));
+        match &mut self.data.charge {
             Some(sum) => sum.add(charge),
             none => *none = Some(charge),
         }
@@ -66,10 +60,9 @@ impl Pinned {
     ///
     /// Error of the device; the call can be repeated.
     pub(crate) fn map_added(&mut self) -> Result<bool> {
-        let piece = self.piece().ok_or(EINVAL)?;
-        if piece.map(Use::Send, true).is_ok() {
+        if self.map_for(Use::Send, true).is_ok() {
             return Ok(true);
         }
-        piece.map(Use::Send, false).map(|()| false)
+        self.map_for(Use::Send, false).map(|()| false)
     }
 }

@@ -8,6 +8,7 @@
 
 use super::super::bindings as c;
 use super::super::debug::debug;
+use super::block::OwnedBlock;
 use super::context::Context;
 use super::cq::{Arming, Cq, Ready};
 use super::device::DeviceRef;
@@ -17,7 +18,7 @@ use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
 use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
-use super::send::blocks::{BlockId, BlockMemory, BlockSpan, BlockTable, Transfer};
+use super::send::blocks::{BlockId, BlockSpan, BlockTable, Transfer};
 use super::send::message::SendWr;
 use super::send::queue::{SendParts, SendQueue, SendWc, Unacknowledged};
 use crate::sys::rdma::buffer::Buffer;
@@ -135,9 +136,9 @@ impl QueueSet {
 ///
 /// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
 /// PD. It is destroyed before any of them: fields are dropped in this order.
-pub(crate) struct Endpoint<B: BlockMemory> {
+pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
-    send: SendQueue<B>,
+    send: SendQueue<T>,
     receive: ReceiveQueue,
     events: Context<Arc<dyn QpEvents>>,
     sizes: Sizes,
@@ -145,11 +146,11 @@ pub(crate) struct Endpoint<B: BlockMemory> {
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
 // pointers are to memory that the endpoint owns.
-unsafe impl<B: BlockMemory> Send for Endpoint<B> {}
+unsafe impl<T: Send + 'static> Send for Endpoint<T> {}
 // SAFETY: Shared references give access to nothing but numbers.
-unsafe impl<B: BlockMemory> Sync for Endpoint<B> {}
+unsafe impl<T: Send + 'static> Sync for Endpoint<T> {}
 
-impl<B: BlockMemory> Endpoint<B> {
+impl<T: Send + 'static> Endpoint<T> {
     /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
@@ -345,12 +346,12 @@ impl<B: BlockMemory> Endpoint<B> {
     }
 
     /// See [`SendQueue::post_block`].
-    pub(crate) fn post_block(&mut self, memory: B) -> Result<BlockId, B> {
-        self.send.post_block(memory)
+    pub(crate) fn post_block(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> {
+        self.send.post_block(block)
     }
 
     /// See [`SendQueue::take_back`].
-    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<B> {
+    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         self.send.take_back(block)
     }
 

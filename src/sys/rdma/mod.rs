@@ -8,7 +8,7 @@
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
 //! * [`mapper::MapperOwner`]: all memory that the device may access for one endpoint. The handles
 //!   are [`mapper::Mapping`] for a block of messages ([`buffer::Buffer`]) and
-//!   [`user_memory::UserMemory`] for program memory, which the peer may access by a region
+//!   [`block::Block`] for program memory, which the peer may access by a region
 //!   ([`mr`]);
 //! * [`pd::Pd`]: the domain of a QP and the regions for its peer;
 //! * [`context::Context`]: argument of C callbacks;
@@ -22,6 +22,7 @@
 //! * [`work`](super::work): the workqueue that destroys objects whose drop may not sleep, as for
 //!   [`deferred`](super::deferred).
 
+pub(crate) mod block;
 pub(crate) mod buffer;
 pub(crate) mod cm;
 mod context;
@@ -42,7 +43,6 @@ pub(crate) mod route;
 pub(crate) mod send;
 mod sg;
 mod use_count;
-pub(crate) mod user_memory;
 
 /// Returns the owner's name of our objects for the RDMA core.
 pub(super) fn name() -> *const kernel::ffi::c_char {

@@ -4,7 +4,7 @@
 //!
 //! A [`Region`] is a fast-register MR. It is created once and registered for one block after
 //! another by work requests (IB_WR_REG_MR), each ended by another one (IB_WR_LOCAL_INV).
-//! [`super::user_memory::UserMemory`] owns memory and region and decides what to register.
+//! [`super::block::Block`] owns memory and region and decides what to register.
 
 use super::super::bindings as c;
 use super::super::pin::PAGE;

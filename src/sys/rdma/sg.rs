@@ -28,6 +28,8 @@ pub(super) struct SgMapping {
     list: KVec<c::scatterlist>,
     entries: u32,
     mapped: u32,
+    /// Bytes in the mapped pages.
+    len: usize,
     direction: Direction,
     pd: Arc<Pd>,
 }
@@ -47,6 +49,7 @@ impl SgMapping {
             list: KVec::new(),
             entries: 0,
             mapped: 0,
+            len: 0,
             direction: Direction::ToDevice,
             pd: pd.clone(),
         }
@@ -57,9 +60,13 @@ impl SgMapping {
         Region::most_pages(pd)
     }
 
-    /// Returns true if it is for this PD.
+    /// Returns true if it is mapped for this PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
-        Arc::ptr_eq(&self.pd, pd)
+        self.mapped != 0 && Arc::ptr_eq(&self.pd, pd)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn is_mapped(&self, direction: Direction) -> bool {
@@ -126,6 +133,7 @@ impl SgMapping {
         }
         // INVARIANT: Done above.
         (self.entries, self.mapped, self.direction) = (entries, mapped, direction);
+        self.len = pages.len();
         Ok(())
     }
 
@@ -180,7 +188,7 @@ impl SgMapping {
     ///
     /// `EBUSY`: registered. `EINVAL`: nothing is mapped, or the region cannot take it.
     /// `EOPNOTSUPP`: the device has no regions. `ENOMEM`.
-    pub(super) fn describe(&mut self, len: usize) -> Result {
+    pub(super) fn describe(&mut self) -> Result {
         if self.registered {
             return Err(EBUSY);
         }
@@ -197,7 +205,7 @@ impl SgMapping {
         };
         // SAFETY: By the invariants the list is mapped, and the region is not registered.
         let (wr, key) = unsafe { region.prepare(self.list.as_mut_ptr(), self.mapped, access)? };
-        if key.len as usize != len {
+        if key.len as usize != self.len {
             return Err(EINVAL);
         }
         self.ready = Some((wr, key));

@@ -148,15 +148,15 @@ impl Endpoint {
 impl Endpoint {
     pub(super) fn by_device(carrier: rdma::Endpoint) -> Self {
         Endpoint {
+            spares: BlockPool::new(Pinning::new(carrier.mapper().cloned())),
             carrier: Carrier::Rdma(carrier),
-            spares: BlockPool::new(),
         }
     }
 
     pub(super) fn here(carrier: local::Endpoint) -> Self {
         Endpoint {
             carrier: Carrier::Local(carrier),
-            spares: BlockPool::new(),
+            spares: BlockPool::new(Pinning::new(None)),
         }
     }
 
@@ -341,11 +341,8 @@ impl Endpoint {
 
     /// Returns the allocator for [`Endpoint::post_block`]; `None` if the transport has none.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
-        let pinning = match &self.carrier {
-            Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),
-            Carrier::Local(_) => Pinning::new(None),
-        };
-        (pinning.most_pages() != 0).then_some(pinning)
+        let pinning = self.spares.pinning();
+        (pinning.most_pages() != 0).then(|| pinning.clone())
     }
 
     pub(crate) fn spares(&mut self) -> &mut BlockPool {

@@ -71,7 +71,7 @@ impl BlockList {
     /// Returns the memory if it is pinned for a device or empty, if there are [`BLOCKS`] blocks, or
     /// out of memory.
     pub(super) fn post_block(&mut self, memory: Pinned) -> Result<BlockId, Pinned> {
-        let fits = memory.len() != 0 && memory.pages().is_some();
+        let fits = memory.len() != 0 && memory.shared().is_some();
         if !fits || self.prepare().is_err() {
             return Err(memory);
         }
@@ -110,7 +110,7 @@ impl BlockList {
         if entry.key.is_some() || entry.users != 0 {
             return Err(EBUSY);
         }
-        let pages = entry.memory.pages().ok_or(EINVAL)?;
+        let pages = entry.memory.shared().ok_or(EINVAL)?;
         if access == Access::Write && !pages.writable() {
             return Err(EINVAL);
         }
@@ -159,7 +159,7 @@ impl BlockList {
 
     fn begin_part(&mut self, block: BlockId, offset: u32, len: u32, written: bool) -> Result {
         let entry = self.find(block)?;
-        let pages = entry.memory.pages().ok_or(EINVAL)?;
+        let pages = entry.memory.shared().ok_or(EINVAL)?;
         let end = offset.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || end as usize > pages.len() || (written && !pages.writable()) {
             return Err(EINVAL);
@@ -179,7 +179,7 @@ impl BlockList {
     }
 
     pub(super) fn pages(&mut self, block: BlockId) -> Result<Arc<Pages>> {
-        self.find(block)?.memory.pages().cloned().ok_or(ENOENT)
+        self.find(block)?.memory.shared().cloned().ok_or(ENOENT)
     }
 
     /// Begins a segment of the peer's transfer at its byte `begun`. `EACCES`: the key does not
@@ -199,7 +199,7 @@ impl BlockList {
         if end > u64::from(key.len) {
             return Err(EACCES);
         }
-        let pages = entry.memory.pages().cloned().ok_or(EACCES)?;
+        let pages = entry.memory.shared().cloned().ok_or(EACCES)?;
         let at = usize::try_from(at)?.checked_add(begun as usize);
         let at = at.ok_or(EACCES)?;
         entry.accesses = entry.accesses.checked_add(1).ok_or(EBUSY)?;

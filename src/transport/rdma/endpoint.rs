@@ -6,7 +6,7 @@
 //! buffers and blocks. All are destroyed together.
 
 use super::registry;
-use crate::memory::pinned::Pinned;
+use crate::memory::pinned::{Charged, Pinned};
 use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::device::DeviceRef;
@@ -38,7 +38,7 @@ const MANY: u32 = 8;
 #[pin_data]
 struct DestroyWork {
     /// `None` only during construction and drop.
-    endpoint: Option<verbs::Endpoint<Pinned>>,
+    endpoint: Option<verbs::Endpoint<Charged>>,
     device: DeviceRef,
     /// Number of times the driver has refused to destroy the QP.
     refused: u32,
@@ -53,7 +53,7 @@ impl_has_delayed_work! {
 impl DestroyWork {
     /// Retries later. All that the device may access stays, and so do the device and the owner,
     /// which keeps the module loaded.
-    fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
+    fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Charged>) {
         // it accepts nothing more from a peer
         endpoint.qp().to_error();
         let this = self.as_mut().project();
@@ -101,7 +101,7 @@ impl Endpoint {
     /// Wraps an endpoint of the device.
     pub(super) fn new(
         device: &DeviceRef,
-        make: impl FnOnce() -> Result<verbs::Endpoint<Pinned>>,
+        make: impl FnOnce() -> Result<verbs::Endpoint<Charged>>,
     ) -> Result<Self> {
         let mut remains = KBox::pin_init(
             pin_init!(DestroyWork {
@@ -119,11 +119,11 @@ impl Endpoint {
         })
     }
 
-    fn endpoint(&self) -> Option<&verbs::Endpoint<Pinned>> {
+    fn endpoint(&self) -> Option<&verbs::Endpoint<Charged>> {
         self.remains.as_ref()?.endpoint.as_ref()
     }
 
-    fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Pinned>> {
+    fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Charged>> {
         self.remains.as_mut()?.as_mut().project().endpoint.as_mut()
     }
 

@@ -16,7 +16,9 @@
 //! rxe leaves open; hardware does not.
 
 use super::super::super::bindings as c;
-use super::super::user_memory::UserMemory;
+use super::super::block::OwnedBlock;
+use super::super::dma::Direction;
+use super::super::sg::SgMapping;
 use crate::sys::vec::filled;
 use kernel::alloc;
 use kernel::prelude::*;
@@ -78,47 +80,41 @@ pub(crate) struct BlockSpan {
     pub(crate) len: u32,
 }
 
-/// Type of a block's owner. The queue holds the memory meanwhile, so that no method of this type
-/// can release memory that a device may access.
-pub(crate) trait BlockMemory: Send {
-    /// Takes the device's part of the memory out, if it was made for one. Does not sleep.
-    fn take_memory(&mut self) -> Option<UserMemory>;
-
-    /// Puts it back. Does not sleep.
-    fn put_back(&mut self, memory: UserMemory);
-
-    /// Drops it at once. Context: process, sleeps.
-    fn destroy(self);
-}
-
-/// One block.
-pub(super) struct BlockEntry<B> {
+/// One block. The queue owns it, so that nothing can release memory that a device may access.
+pub(super) struct BlockEntry<T: Send + 'static> {
     number: u32,
-    pub(super) memory: UserMemory,
-    owner: B,
+    block: OwnedBlock<T>,
     /// Number of incomplete work requests.
     pub(super) users: u16,
     /// IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
 }
 
-impl<B: BlockMemory> BlockEntry<B> {
+impl<T: Send + 'static> BlockEntry<T> {
     pub(super) fn add_user(&mut self) -> Result {
         self.users = self.users.checked_add(1).ok_or(EBUSY)?;
         Ok(())
     }
 
-    fn whole(self) -> B {
-        let mut owner = self.owner;
-        owner.put_back(self.memory);
-        owner
+    pub(super) fn sg(&mut self) -> Result<&mut SgMapping> {
+        self.block.sg_mut().ok_or(EINVAL)
+    }
+
+    /// Returns the mapping, if a work request may use it in that direction.
+    pub(super) fn usable(&mut self, direction: Direction) -> Result<&SgMapping> {
+        let sg = self.sg()?;
+        match sg.is_registered() {
+            true => Err(EBUSY),
+            false if sg.is_mapped(direction) => Ok(sg),
+            false => Err(EINVAL),
+        }
     }
 }
 
 /// Blocks of a queue, and SGE lists for work requests. Allocated for the first block: most
 /// connections have none.
-pub(in super::super) struct BlockTable<B> {
-    entries: KVec<Option<BlockEntry<B>>>,
+pub(in super::super) struct BlockTable<T: Send + 'static> {
+    entries: KVec<Option<BlockEntry<T>>>,
     next: u32,
     /// SGE lists of [`list`](Self::list) entries each, for queued requests.
     pub(super) sges: KVec<c::ib_sge>,
@@ -128,7 +124,7 @@ pub(in super::super) struct BlockTable<B> {
     pub(super) reads: u16,
 }
 
-impl<B: BlockMemory> BlockTable<B> {
+impl<T: Send + 'static> BlockTable<T> {
     /// Makes an empty table; a work request can have up to `gather` segments.
     pub(in super::super) fn new(gather: u8) -> Self {
         BlockTable {
@@ -159,7 +155,7 @@ impl<B: BlockMemory> BlockTable<B> {
         Ok(())
     }
 
-    pub(super) fn find(&mut self, block: BlockId) -> Result<&mut BlockEntry<B>> {
+    pub(super) fn find(&mut self, block: BlockId) -> Result<&mut BlockEntry<T>> {
         self.entries
             .get_mut(usize::from(block.index))
             .and_then(Option::as_mut)
@@ -167,7 +163,7 @@ impl<B: BlockMemory> BlockTable<B> {
             .ok_or(ENOENT)
     }
 
-    fn entry(&mut self, index: u8) -> Option<&mut BlockEntry<B>> {
+    fn entry(&mut self, index: u8) -> Option<&mut BlockEntry<T>> {
         self.entries.get_mut(usize::from(index))?.as_mut()
     }
 
@@ -187,7 +183,7 @@ impl<B: BlockMemory> BlockTable<B> {
     pub(super) fn invalidated(&mut self, index: u8) {
         if let Some(l) = self.entry(index) {
             l.ending = false;
-            if let Some(sg) = l.memory.sg_mut() {
+            if let Ok(sg) = l.sg() {
                 sg.invalidated();
             }
         }
@@ -203,61 +199,48 @@ impl<B: BlockMemory> BlockTable<B> {
         self.entries.iter().any(Option::is_some)
     }
 
-    /// Takes memory over, if `fits` is true.
+    /// Takes a block over.
     ///
     /// # Errors
     ///
-    /// The memory, if it does not fit, at the maximum of blocks, or without memory for the tables.
-    pub(super) fn add(
-        &mut self,
-        mut owner: B,
-        fits: impl FnOnce(&UserMemory) -> bool,
-    ) -> Result<BlockId, B> {
+    /// The block, at the maximum of blocks, or without memory for the tables.
+    pub(super) fn add(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> {
         if self.prepare().is_err() {
-            return Err(owner);
+            return Err(block);
         }
         let free = self.entries.iter().position(Option::is_none);
         let Some((index, place)) = free.and_then(|i| Some((i, self.entries.get_mut(i)?))) else {
-            return Err(owner);
+            return Err(block);
         };
-        let Some(memory) = owner.take_memory() else {
-            return Err(owner);
-        };
-        if !fits(&memory) {
-            owner.put_back(memory);
-            return Err(owner);
-        }
         let number = self.next;
         self.next = number.wrapping_add(1);
         *place = Some(BlockEntry {
             number,
-            memory,
-            owner,
+            block,
             users: 0,
             ending: false,
         });
         Ok(BlockId::new(index as u8, number))
     }
 
-    /// Returns memory that nothing can access any more.
+    /// Returns a block that nothing can access any more.
     ///
     /// # Errors
     ///
     /// `EBUSY`: something can access it. `ENOENT`: no such block.
-    pub(super) fn take_back(&mut self, block: BlockId) -> Result<B> {
+    pub(super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
-        if entry.users != 0 || entry.memory.is_registered() {
+        if entry.users != 0 || entry.sg()?.is_registered() {
             return Err(EBUSY);
         }
         let place = self.entries.get_mut(block.index());
-        let entry = place.and_then(Option::take).ok_or(ENOENT)?;
-        Ok(entry.whole())
+        Ok(place.and_then(Option::take).ok_or(ENOENT)?.block)
     }
 
     /// Drops all blocks. The QP is destroyed. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
-            entry.whole().destroy();
+            entry.block.destroy();
         }
     }
 }

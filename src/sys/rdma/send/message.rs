@@ -6,7 +6,6 @@ use super::super::super::bindings as c;
 use super::super::buffer::Sge;
 use super::super::dma::Direction;
 use super::super::queues::MAX_COPIED;
-use super::blocks::BlockMemory;
 use super::queue::{SendQueue, WrKind};
 use kernel::prelude::*;
 
@@ -23,7 +22,7 @@ pub(crate) struct SendWr<'a> {
     pub(crate) cookie: u64,
 }
 
-impl<B: BlockMemory> SendQueue<B> {
+impl<T: Send + 'static> SendQueue<T> {
     /// Queues a message: the header, then the payload, whose buffers are mapped for reading by the
     /// device. A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no mapping.
     ///

@@ -11,7 +11,7 @@ use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
 use super::super::queues::{WcStatus, MAX_COPIED, MAX_SGES};
-use super::blocks::{BlockMemory, BlockTable};
+use super::blocks::BlockTable;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -146,7 +146,7 @@ impl SendParts {
 /// Positions from `head` to `tail` are in use; those from `flushed` on are not posted yet, those
 /// before `done` are complete. Memory that the device may access for a position is kept by its
 /// slot, is the headers' block, or is a block that counts the slot as a user.
-pub(in super::super) struct SendQueue<B: BlockMemory> {
+pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) qp: Option<Arc<QueuePair>>,
     cq: Cq,
     pub(super) mapper: Arc<MapperOwner>,
@@ -160,7 +160,7 @@ pub(in super::super) struct SendQueue<B: BlockMemory> {
     pub(super) wrs: KVec<WorkRequest>,
     /// `1 + max_sge` for each slot.
     pub(super) sges: KVec<c::ib_sge>,
-    pub(super) blocks: BlockTable<B>,
+    pub(super) blocks: BlockTable<T>,
     /// First position.
     first: u64,
     head: u64,
@@ -175,13 +175,13 @@ pub(in super::super) struct SendQueue<B: BlockMemory> {
     pub(super) broken: bool,
 }
 
-impl<B: BlockMemory> SendQueue<B> {
+impl<T: Send + 'static> SendQueue<T> {
     pub(in super::super) fn new(
         parts: SendParts,
         mapper: &Arc<MapperOwner>,
         max_sge: u8,
         pd: &Arc<Pd>,
-        blocks: BlockTable<B>,
+        blocks: BlockTable<T>,
     ) -> Result<Self> {
         let n = parts.slots.len();
         let size = n.saturating_mul(MAX_COPIED).max(MIN_BLOCK);

@@ -3,17 +3,17 @@
 //! Work requests with blocks: RDMA READ and WRITE, messages, registrations and invalidations.
 
 use super::super::super::bindings as c;
+use super::super::block::OwnedBlock;
 use super::super::dma::Direction;
 use super::super::mr::{Access, Key};
 use super::super::queues::MAX_COPIED;
 use super::super::sg::SgMapping;
-use super::super::user_memory::UserMemory;
-use super::blocks::{BlockId, BlockMemory, BlockSpan, Transfer};
+use super::blocks::{BlockId, BlockSpan, Transfer};
 use super::message::SendWr;
 use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
 
-impl<B: BlockMemory> SendQueue<B> {
+impl<T: Send + 'static> SendQueue<T> {
     /// Slots reserved for messages, so that none waits for a transfer.
     fn reserve(&self) -> u16 {
         (self.slots.len() / 4) as u16
@@ -39,20 +39,24 @@ impl<B: BlockMemory> SendQueue<B> {
             .min(self.rdma_space())
     }
 
-    /// Takes memory over as a block.
+    /// Takes a block over.
     ///
     /// # Errors
     ///
-    /// The memory, if it was made for another QP, if nothing is pinned, at the maximum of blocks,
-    /// or without memory for the tables.
-    pub(in super::super) fn post_block(&mut self, memory: B) -> Result<BlockId, B> {
-        let pd = &self.pd;
-        let fits = |m: &UserMemory| m.len() != 0 && m.sg().is_some_and(|sg| sg.is_of(pd));
-        self.blocks.add(memory, fits)
+    /// The block, if it is not mapped for this QP, at the maximum of blocks, or without memory for
+    /// the tables.
+    pub(in super::super) fn post_block(
+        &mut self,
+        block: OwnedBlock<T>,
+    ) -> Result<BlockId, OwnedBlock<T>> {
+        match block.sg().is_some_and(|sg| sg.is_of(&self.pd)) {
+            true => self.blocks.add(block),
+            false => Err(block),
+        }
     }
 
     /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
-    pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<B> {
+    pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         self.blocks.take_back(block)
     }
 
@@ -70,8 +74,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if self.rdma_space() <= u16::from(!alone) {
             return Err(ENOSPC);
         }
-        let entry = self.blocks.find(block)?;
-        let (request, key, before) = entry.memory.sg_mut().ok_or(EINVAL)?.register(access)?;
+        let (request, key, before) = self.blocks.find(block)?.sg()?.register(access)?;
         if !alone {
             let wr = self.registering(block)?.rdma();
             wr.wr.opcode = c::ib_wr_opcode_IB_WR_LOCAL_INV;
@@ -127,7 +130,7 @@ impl<B: BlockMemory> SendQueue<B> {
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
         }
-        let rkey = entry.memory.sg().and_then(SgMapping::rkey).ok_or(EINVAL)?;
+        let rkey = entry.sg()?.rkey().ok_or(EINVAL)?;
         entry.add_user()?;
         entry.ending = true;
         slot.what = WrKind::Invalidate {
@@ -254,16 +257,9 @@ impl<B: BlockMemory> SendQueue<B> {
         Ok(())
     }
 
-    /// Returns the block, if the device may read it.
-    fn readable(&mut self, block: BlockId) -> Result<&UserMemory> {
-        let memory = &self.blocks.find(block)?.memory;
-        if memory.is_registered() {
-            return Err(EBUSY);
-        }
-        match memory.is_mapped(Direction::of(false)) {
-            true => Ok(memory),
-            false => Err(EINVAL),
-        }
+    /// Returns the mapping of a block, if the device may read it.
+    fn readable(&mut self, block: BlockId) -> Result<&SgMapping> {
+        self.blocks.find(block)?.usable(Direction::ToDevice)
     }
 
     /// Returns the number of these bytes of a block that fit in one message; 0: none.
@@ -302,18 +298,12 @@ impl<B: BlockMemory> SendQueue<B> {
             return Err(EINVAL);
         };
         let entry = self.blocks.find(block)?;
-        let memory = &entry.memory;
+        let memory = entry.usable(Direction::of(t.read))?;
         let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
         if t.len == 0 || end as usize > memory.len() {
             return Err(EINVAL);
         }
-        if memory.is_registered() {
-            return Err(EBUSY);
-        }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
-        if !memory.is_mapped(Direction::of(t.read)) {
-            return Err(EINVAL);
-        }
         let (found, used) = memory.locate(t.offset as usize, t.len as usize, sges);
         let found = found as u32;
         if found == 0 {

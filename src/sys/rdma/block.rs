@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pinned program memory, for a device or for a peer of this machine.
+//! Blocks of program memory, for a device or for a peer of this machine.
 //!
-//! A [`UserMemory`] holds one block of program memory at a time: its pinned pages and, once
-//! mapped, their DMA addresses for one device ([`SgMapping`]), with a region for access by the
-//! peer. Memory for a local peer has pages only, which the copies in progress share.
+//! A [`Block`] holds one block of program memory at a time: its pinned pages and, once mapped,
+//! their DMA addresses for one device ([`SgMapping`]), with a region for access by the peer. A
+//! block for a local peer has pages only, which the copies in progress share.
 //!
-//! A block has these states, and [`UserMemory::release`] makes it empty again:
+//! A block has these states, and [`Block::release`] makes it empty again:
 //!
 //! ```text
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
@@ -16,16 +16,18 @@
 //! `release` only, where nothing waits for programs.
 //!
 //! While the device or the peer may access the memory, the [`super::send::queue::SendQueue`] owns
-//! it.
+//! the block.
 
-use super::super::bindings as c;
+use super::super::deferred::DropInWorker;
 use super::super::pin::{Pages, Unpinnable};
 use super::dma::Direction;
 use super::mapper::Mapper;
 use super::sg::SgMapping;
-use core::mem::replace;
 use kernel::prelude::*;
 use kernel::sync::Arc;
+
+/// A block with its owner's data. May be dropped in any context.
+pub(crate) type OwnedBlock<T> = DropInWorker<Block<T>>;
 
 /// One block of program memory, or none. Dropped in process context.
 ///
@@ -33,33 +35,25 @@ use kernel::sync::Arc;
 ///
 /// `sg` maps `pages`, which do not change meanwhile; pages that a device writes to were pinned for
 /// writing. Pages for a device are not shared.
-pub(crate) struct UserMemory {
+pub(crate) struct Block<T> {
     sg: Option<KBox<SgMapping>>,
     /// `None`: a copy that is still in progress has the pages.
     pages: Option<Arc<Pages>>,
     /// `None`: for a peer of this machine.
     mapper: Option<Arc<Mapper>>,
+    /// Data of the owner, dropped after the release.
+    pub(crate) data: T,
 }
 
-impl UserMemory {
+impl<T> Block<T> {
     /// Makes an empty one, which takes at most `most` pages.
-    pub(crate) fn new(mapper: Option<&Arc<Mapper>>, most: usize) -> Result<Self> {
-        Ok(UserMemory {
+    pub(crate) fn new(mapper: Option<Arc<Mapper>>, most: usize, data: T) -> Result<Self> {
+        Ok(Block {
             sg: None,
             pages: Some(Arc::new(Pages::new(most), GFP_KERNEL)?),
-            mapper: mapper.cloned(),
+            mapper,
+            data,
         })
-    }
-
-    /// Takes the pages and mappings for a device, and leaves it empty.
-    pub(crate) fn take_for_device(&mut self) -> Option<Self> {
-        self.mapper.as_ref()?;
-        let nothing = UserMemory {
-            sg: None,
-            pages: None,
-            mapper: None,
-        };
-        Some(replace(self, nothing))
     }
 
     /// Calls `f` with the pages, unless they are mapped or a copy uses them.
@@ -93,10 +87,15 @@ impl UserMemory {
     /// # Errors
     ///
     /// `EINVAL`: `other` has more pages than are possible here. `ENOMEM`.
-    pub(crate) fn copy_from(&mut self, other: &UserMemory) -> Result {
+    pub(crate) fn copy_from(&mut self, other: &Self) -> Result {
         let from = other.pages.as_ref().ok_or(EINVAL)?;
         self.release();
         self.change(|p| p.copy_from(from)).unwrap_or(Err(EINVAL))
+    }
+
+    /// Returns the mapper; `None` if the block is for a peer of this machine.
+    pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
+        self.mapper.as_ref()
     }
 
     /// Returns the pages if they are for a peer of this machine.
@@ -104,16 +103,12 @@ impl UserMemory {
         self.pages.as_ref().filter(|_| self.mapper.is_none())
     }
 
-    fn of_pages(&self, number: fn(&Pages) -> usize) -> usize {
-        self.pages.as_deref().map_or(0, number)
-    }
-
     pub(crate) fn len(&self) -> usize {
-        self.of_pages(Pages::len)
+        self.pages.as_deref().map_or(0, Pages::len)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.of_pages(Pages::count)
+        self.pages.as_deref().map_or(0, Pages::count)
     }
 
     pub(super) fn sg(&self) -> Option<&SgMapping> {
@@ -124,19 +119,11 @@ impl UserMemory {
         self.sg.as_deref_mut()
     }
 
-    pub(super) fn is_mapped(&self, direction: Direction) -> bool {
-        self.sg.as_ref().is_some_and(|sg| sg.is_mapped(direction))
-    }
-
-    /// Returns true if bytes that the program writes beside the device's may be lost while it
-    /// stays mapped.
-    pub(crate) fn bounces(&self) -> bool {
-        self.sg.as_ref().is_some_and(|sg| sg.bounces())
-    }
-
-    /// Returns true if the peer may have access.
-    pub(crate) fn is_registered(&self) -> bool {
-        self.sg.as_ref().is_some_and(|sg| sg.is_registered())
+    /// Returns true if it can stay mapped while the program uses it: the peer has no access, and no
+    /// bytes that the program writes beside the device's may be lost.
+    pub(crate) fn may_stay(&self) -> bool {
+        let sg = self.sg.as_ref();
+        self.count() != 0 && sg.is_none_or(|sg| !sg.is_registered() && !sg.bounces())
     }
 
     /// Maps the pinned pages for the device, to write there or to read; `for_peer`: so that the
@@ -160,7 +147,7 @@ impl UserMemory {
         // there is an `sg`.
         unsafe { sg.map(pages, Direction::of(writes))? };
         match for_peer {
-            true => sg.describe(pages.len()),
+            true => sg.describe(),
             false => Ok(()),
         }
     }
@@ -169,19 +156,6 @@ impl UserMemory {
     pub(crate) fn sync(&self, for_cpu: bool) {
         if let Some(sg) = &self.sg {
             sg.sync(for_cpu);
-        }
-    }
-
-    /// See [`SgMapping::locate`].
-    pub(super) fn locate(
-        &self,
-        offset: usize,
-        len: usize,
-        sges: &mut [c::ib_sge],
-    ) -> (usize, usize) {
-        match &self.sg {
-            Some(sg) => sg.locate(offset, len, sges),
-            None => (0, 0),
         }
     }
 
@@ -196,7 +170,7 @@ impl UserMemory {
     }
 }
 
-impl Drop for UserMemory {
+impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         self.release();
     }
