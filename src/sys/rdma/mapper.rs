@@ -15,6 +15,7 @@ use super::super::pages::{Block, Memory};
 use super::super::vec;
 use super::device::DeviceRef;
 use super::dma::Direction;
+use super::mr::Region;
 use super::pd::Pd;
 use super::sg::SgMapping;
 use core::mem::take;
@@ -217,7 +218,7 @@ impl MapperOwner {
         let spare = vec::with_capacity(SPARE, GFP_KERNEL)?;
         let mapper = Arc::pin_init(
             pin_init!(Mapper {
-                most_pages: SgMapping::most_pages(pd),
+                most_pages: Region::most_pages(pd),
                 software: pd.device().is_virtual(),
                 rxe: pd.device().is_rxe(),
                 state <- new_spinlock!(MapperState {

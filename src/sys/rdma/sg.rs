@@ -55,11 +55,6 @@ impl SgMapping {
         }
     }
 
-    /// Returns the maximum number of pages in one registration, 0 if none is possible.
-    pub(super) fn most_pages(pd: &Pd) -> u32 {
-        Region::most_pages(pd)
-    }
-
     /// Returns true if it is mapped for this PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         self.mapped != 0 && Arc::ptr_eq(&self.pd, pd)
@@ -104,7 +99,7 @@ impl SgMapping {
             };
         }
         let writes = direction == Direction::FromDevice;
-        let most = Self::most_pages(&self.pd) as usize;
+        let most = Region::most_pages(&self.pd) as usize;
         if pages.count() == 0 || pages.count() > most || (writes && !pages.writable()) {
             return Err(EINVAL);
         }

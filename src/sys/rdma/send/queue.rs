@@ -216,7 +216,7 @@ impl<T: Send + 'static> SendQueue<T> {
 
     /// Returns the reusable parts, if there are any. The QP is destroyed. Context: process.
     pub(in super::super) fn into_parts(mut self) -> Option<SendParts> {
-        self.release_blocks();
+        self.blocks.destroy();
         self.slots
             .iter_mut()
             .for_each(|slot| *slot = SendSlot::default());
@@ -366,11 +366,6 @@ impl<T: Send + 'static> SendQueue<T> {
     /// Returns true if there are blocks.
     pub(in super::super) fn has_blocks(&self) -> bool {
         self.blocks.is_in_use()
-    }
-
-    /// Releases all blocks. The QP is destroyed. Context: process.
-    pub(in super::super) fn release_blocks(&mut self) {
-        self.blocks.destroy();
     }
 
     pub(in super::super) fn poll(&mut self) -> Option<SendWc> {
