@@ -44,7 +44,7 @@ pub(crate) enum Unpinnable {
 /// # Invariants
 ///
 /// Each of `pages` is pinned once, by `sdp_h_pin`; if `by_page` there is a reference to it in place
-/// of that; if `own` it was made by `sdp_h_make_pages`. Only [`Pages::unpin`] undoes that.
+/// of that. Only [`Pages::unpin`] undoes that.
 /// `offset + len` bytes are in them. `sent` lists them, or nothing.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
@@ -53,9 +53,8 @@ pub(crate) struct Pages {
     offset: u32,
     len: u32,
     written: bool,
-    /// Set for the kernel's own pages, which no program has.
-    own: bool,
-    /// Set if the caller has named the pages, so they have references in place of pins.
+    /// Set if the caller has named the pages, or if they are the kernel's own: they have references
+    /// in place of pins.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -75,7 +74,6 @@ impl Pages {
             offset: 0,
             len: 0,
             written: false,
-            own: false,
             by_page: false,
             sent: None,
         }
@@ -112,7 +110,7 @@ impl Pages {
         // SAFETY: As many elements were written, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);
-        (self.written, self.own) = (false, true);
+        (self.written, self.by_page) = (false, true);
         Ok(())
     }
 
@@ -330,16 +328,14 @@ impl Pages {
             unsafe {
                 let pages = self.pages.as_mut_ptr();
                 let sent = self.sent.as_deref_mut().filter(|s| s.ranges != 0);
-                match (self.own, self.by_page) {
-                    (true, _) => c::sdp_h_free_pages(pages, n),
-                    (_, true) => c::sdp_h_put_pages(pages, n),
-                    _ => c::sdp_h_unpin(pages, n, self.written, sent.map_or(null_mut(), |s| s)),
+                match self.by_page {
+                    true => c::sdp_h_put_pages(pages, n),
+                    false => c::sdp_h_unpin(pages, n, self.written, sent.map_or(null_mut(), |s| s)),
                 }
             };
             self.pages.clear();
         }
-        (self.offset, self.len) = (0, 0);
-        (self.own, self.by_page) = (false, false);
+        (self.offset, self.len, self.by_page) = (0, 0, false);
     }
 }
 

@@ -258,12 +258,6 @@ void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_s
 	}
 }
 
-void sdp_h_free_pages(struct page **pages, unsigned int n)
-{
-	while (n--)
-		__free_page(pages[n]);
-}
-
 /* Allocates pages that are copies of others. */
 int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 {
@@ -272,7 +266,7 @@ int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 	for (k = 0; k < n; k++) {
 		pages[k] = alloc_page(GFP_HIGHUSER | __GFP_NOWARN);
 		if (!pages[k]) {
-			sdp_h_free_pages(pages, k);
+			sdp_h_put_pages(pages, k);
 			return -ENOMEM;
 		}
 		copy_highpage(pages[k], from[k]);

@@ -48,7 +48,6 @@ size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least);
 void sdp_h_put_pages(struct page **pages, unsigned int n);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_sent *sent);
 int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n);
-void sdp_h_free_pages(struct page **pages, unsigned int n);
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len);
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len);

@@ -142,11 +142,6 @@ unsigned long sdp_h_watch_shrink(unsigned long pages)
 	return freed;
 }
 
-unsigned long sdp_h_watch_idle_pages(void)
-{
-	return READ_ONCE(idle_pages);
-}
-
 /* Number of objects that connections keep, and the function that frees them; it may sleep. */
 static unsigned long (*count_kept)(void);
 static void (*free_kept)(void);
@@ -160,7 +155,7 @@ static DECLARE_WORK(kept_work, free_kept_work);
 
 static unsigned long shrinker_count(struct shrinker *s, struct shrink_control *sc)
 {
-	return (sdp_h_watch_idle_pages() + count_kept()) ?: SHRINK_EMPTY;
+	return (READ_ONCE(idle_pages) + count_kept()) ?: SHRINK_EMPTY;
 }
 
 static unsigned long shrinker_scan(struct shrinker *s, struct shrink_control *sc)

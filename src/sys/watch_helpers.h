@@ -29,7 +29,6 @@ bool sdp_h_watch_is_mine(const struct sdp_h_watch *w);
 void sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages);
 void sdp_h_watch_busy(struct sdp_h_watch *w);
 unsigned long sdp_h_watch_shrink(unsigned long pages);
-unsigned long sdp_h_watch_idle_pages(void);
 int sdp_h_watch_shrinker_start(unsigned long (*count)(void), void (*free)(void));
 void sdp_h_watch_shrinker_stop(void);
 
