@@ -10,7 +10,6 @@ use super::ready::{News, OrphanedPeer, Ready};
 use super::received::Received;
 use super::tally::Counts;
 use super::waiting::{copy_sges, PartialTransfer, Waiting, WaitingMessage, SGES};
-use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::deferred::DropInWorker;
 use crate::sys::rdma::buffer::Buffer;
