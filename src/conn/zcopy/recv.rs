@@ -125,7 +125,10 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         // (the call checks for signals again)
         if turn != AfterSleep::Look {
             let mut c = sk.connection();
-            c.zcopy.with(|z| z.cancel_sink());
+            let sink = c.zcopy.get_mut().and_then(|z| z.sink.as_mut());
+            if let Some(sink) = sink.filter(|s| s.is_unsent()) {
+                sink.finish();
+            }
             if let Some(p) = &mut c.protocol {
                 p.cancel_sinks();
             }

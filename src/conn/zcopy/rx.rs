@@ -186,13 +186,6 @@ impl Zcopy {
         sink.filter(|s| s.state == AdvertState::Posted)
     }
 
-    /// Withdraws a sink that is not sent yet.
-    pub(super) fn cancel_sink(&mut self) {
-        if let Some(s) = self.sink.as_mut().filter(|s| s.queued().is_some()) {
-            s.finish();
-        }
-    }
-
     /// Posts the SinkAvail of the offered block. `sent`: position in the outgoing stream.
     pub(crate) fn advertise_sink(
         &mut self,

@@ -88,7 +88,9 @@ impl Collection {
 /// process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     let more = message.flags() & c::MSG_MORE != 0;
-    let is_open = matches!(sk.connection().zcopy.collection, Collection::Open(_));
+    // the turn that closes it for bytes behind it comes later on a stalled connection
+    let is_open =
+        sk.with(|c| matches!(&c.zcopy.collection, Collection::Open(b) if b.at == c.tx.end()));
     if !is_open {
         flush(sk);
         match begin(sk, message, more)? {
