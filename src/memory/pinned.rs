@@ -10,7 +10,7 @@
 //! So it cannot be unpinned, whatever happens to the caller or the connection. While the caller
 //! owns it, only the program accesses the memory.
 //!
-//! **Cache.** With the parameter `pin_cache`, [`Pinned::into_spare`] leaves the memory pinned and
+//! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly that memory by the same process
 //! reuses it, with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping
 //! changes, when memory is short, or for another block. The memory stays charged to its user; a
@@ -19,7 +19,7 @@
 //! **Notification.** A block may have a [`Notify`], which is dropped whenever the block is
 //! released.
 //!
-//! **Release.** Unpinning sleeps. [`Pinned::into_spare`] does it at once, in process context. The
+//! **Release.** Unpinning sleeps. `Pinned::into_spare` does it at once, in process context. The
 //! drop of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.
 
 mod protected;

@@ -19,15 +19,15 @@
 //! |---|---|---|
 //! | get a block | lock | [`Endpoint::spares`], else [`Endpoint::pinning`] |
 //! | ... or allocate it | sleeps | [`Pinning::make`] |
-//! | pin, map | sleeps | [`Pinned::pin_source`], [`Pinned::pin_destination`]; if refused, copy |
-//! | post the block | lock | [`Endpoint::post_block`]; keep a [`Pinned::watch`] |
+//! | pin, map | sleeps | `Pinned::pin_source`, `Pinned::pin_destination`; if refused, copy |
+//! | post the block | lock | [`Endpoint::post_block`]; keep a `Pinned::watch` |
 //! | grant access | lock | [`Endpoint::register`], send the [`Key`], [`Endpoint::flush`] |
 //! | ... or use the peer's | lock | [`Endpoint::transfer`], report a WRITE, [`Endpoint::flush`] |
 //! | ... or send messages | lock | [`Endpoint::post_block_span`], then [`Endpoint::flush`] |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
 //! | end the access | lock | [`Endpoint::invalidate`], wait for [`SendCompletion::Ended`] |
 //! | take it back | lock | [`Endpoint::take_back`] |
-//! | unpin | sleeps | [`Pinned::into_spare`]; advance the call's iterator by the bytes moved |
+//! | unpin | sleeps | `Pinned::into_spare`; advance the call's iterator by the bytes moved |
 //! | keep the block | lock | [`Endpoint::spares`] |
 //!
 //! "Lock" means under the connection's lock, "sleeps" process context without locks. `PinTerm` is

@@ -27,7 +27,7 @@ pub(super) struct PinnedCall<'a> {
 }
 
 impl<'a> PinnedCall<'a> {
-    /// Pins a block of the call's memory by `pin` (see [`Pinned::pin_source`]), at least `least`
+    /// Pins a block of the call's memory by `pin` (see `Pinned::pin_source`), at least `least`
     /// bytes. `None`: the caller has to copy. Context: process, without the connection's lock.
     pub(super) fn pin(
         sk: &'a SdpSock,
