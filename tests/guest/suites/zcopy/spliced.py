@@ -200,6 +200,27 @@ def mixed(e):
 
 
 @case(reference=False, families=("v4",), timeout=60)
+def behind_a_stall(e):
+    """Pages spliced before and after a plain send do not join while the connection waits for
+    credits: its bytes stay between them."""
+    near, far, file = sending(e, 4 * MIB)
+    stream, at = pattern.Pattern(1).at(0, file.size), 0
+    # a socket that is polled gets an event for each message, and sends nothing before
+    poller = e.keep(select.epoll())
+    poller.register(near, select.EPOLLIN | select.EPOLLET)
+    while calls.ioctl_int(near, consts.SIOCOUTQNSD) < PIECE and at < MIB:
+        at += near.send(stream[at:at + 4096], NOW)
+    e.check(at < MIB, "the connection never waited for credits")
+    for _ in range(3):
+        at += file.splice(near, at, at + 8192, MORE)
+        at += near.send(stream[at:at + 4096], NOW)
+    at += file.splice(near, at, at + 8192)
+    e.equal(pattern.receive(far, 1, at, [PIECE]), at, "bytes")
+    near.close()
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
 def small(e):
     """A few bytes are copied, as without splicing."""
     near, far, file = sending(e, 40000)
