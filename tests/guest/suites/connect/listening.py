@@ -423,6 +423,8 @@ RTU = "@th,104,24 1 @th,352,16 0x14"
 def ready_message_lost(e):
     """Each RTU is lost: the first bytes show that the peer is connected. rxe does not report
     IB_EVENT_COMM_EST."""
+    if netns.is_one():
+        e.skip("both hosts are one namespace")
     listener = e.listen()
     netns.run("peer", "nft add table inet sdp_rtu")
     try:
