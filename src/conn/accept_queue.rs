@@ -11,10 +11,10 @@ use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Numbers of places in all queues, in the order in which they were taken.
+/// Number of places ever reserved, in all queues: the order of reservation.
 static PLACES: Atomic<u64> = Atomic::new(0);
 
-/// Key of a place: those of connections that wait for accept(2) sort before the others.
+/// Key of a place. Established connections sort before the others.
 type Key = (bool, u64);
 const WAITING: bool = false;
 const PENDING: bool = true;
@@ -23,7 +23,7 @@ const PENDING: bool = true;
 pub(crate) struct Listener {
     /// Keeps requests to the port coming.
     listening: Option<Listening>,
-    /// Places that are taken; the connection, once it is established.
+    /// Reserved places, each with its connection once that is established.
     places: RBTree<Key, Option<Unaccepted<Socket>>>,
     taken: usize,
     waiting: usize,
@@ -41,7 +41,7 @@ impl Listener {
         Ok(KBox::new(listener, GFP_KERNEL)?)
     }
 
-    /// Stops new requests and waits for those in progress.
+    /// Stops accepting requests, and waits for those in progress.
     pub(crate) fn end(&mut self) {
         drop(self.listening.take());
     }
@@ -60,7 +60,8 @@ impl Listener {
     }
 }
 
-/// A place in a listener's queue. A new connection has it until it waits there for accept(2).
+/// A place in a listener's queue. A new connection holds it until the connection is queued for
+/// accept(2).
 #[derive(Clone)]
 pub(crate) struct BacklogSlot {
     pub(crate) listener: ARef<SdpSock>,
@@ -68,15 +69,15 @@ pub(crate) struct BacklogSlot {
 }
 
 impl BacklogSlot {
-    /// Reserves a place in the backlog, with all memory that it takes until accept(2). `None`: the
-    /// backlog is full, or out of memory.
+    /// Reserves a place in the backlog, with all memory needed until accept(2). `None`: the backlog
+    /// is full, or out of memory.
     pub(crate) fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
         let number = PLACES.fetch_add(1, Relaxed);
         let place = RBTreeNode::new((PENDING, number), None, GFP_KERNEL).ok()?;
         let mut c = listener.connection();
         let backlog = listener.backlog() as usize;
         let l = c.listener.as_mut()?;
-        // one more than the backlog says, as on TCP
+        // one more than the backlog, as on TCP
         if l.taken > backlog {
             return None;
         }
@@ -88,7 +89,7 @@ impl BacklogSlot {
         })
     }
 
-    /// Leaves the place to others.
+    /// Returns the place to the queue.
     pub(crate) fn give_back(&self) {
         let mut c = self.listener.connection();
         if let Some(l) = c.listener.as_mut() {
@@ -97,7 +98,7 @@ impl BacklogSlot {
         }
     }
 
-    /// Gives a new connection to the listener, for accept(2).
+    /// Adds an established connection to the listener's queue, for accept(2).
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl BacklogSlot {
             let l = c.listener.as_mut().ok_or(EINVAL)?;
             let place = l.places.remove_node(&(PENDING, self.number));
             let place = place.ok_or(EINVAL)?.into_reservation();
-            // under the lock: from here on the child calls back the listener's user
+            // under the lock: from now on upcalls of the child reach the listener's user
             let child = Unaccepted::new(child).ok_or(EINVAL)?;
             let at = (WAITING, PLACES.fetch_add(1, Relaxed));
             l.places.insert(place.into_node(at, Some(child)));

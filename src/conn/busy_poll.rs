@@ -2,14 +2,14 @@
 
 //! Time to poll before sleeping.
 //!
-//! Sleeping and waking up take longer than many a reply. So a reader whose recent bytes arrived
-//! soon polls a little before it sleeps, as long as no other task needs the processor. A
-//! [`BusyPoll`] holds the measurements of one socket.
+//! A sleep and a wakeup often take longer than the reply itself. So a reader polls before it sleeps
+//! if recent bytes arrived soon, as long as no other task needs the processor. A [`BusyPoll`] holds
+//! the measurements of one socket.
 
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::Delta;
 
-/// Minimum polling time where polling pays at all (us).
+/// Shortest polling time (us).
 const LEAST: i32 = 10;
 
 /// Recent waiting times of a socket's readers.
@@ -27,7 +27,7 @@ impl BusyPoll {
         }
     }
 
-    /// Returns the polling time before sleeping: none if bytes are not expected within `most` (us),
+    /// Returns the polling time before sleeping, 0 if bytes are not expected within `most` (us),
     /// the parameter `recv_poll`.
     pub(crate) fn limit(&self, most: i32) -> Delta {
         let mean = self.mean.load(Relaxed);
@@ -38,8 +38,8 @@ impl BusyPoll {
         Delta::from_micros(limit.into())
     }
 
-    /// Records the waiting time of a reader. One long wait, as between two requests to a server,
-    /// does not outweigh several short ones.
+    /// Records the waiting time of a reader. A single long wait, such as a pause between two
+    /// requests, does not outweigh several short ones.
     pub(crate) fn learn(&self, waited: Delta, most: i32) {
         let most = most.saturating_mul(4);
         let waited = waited.as_micros_ceil().clamp(0, most.into()) as i32;

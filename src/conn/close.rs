@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The steps to a connection's end, carried out under its lock; which step an event leads to is in
-//! [`closing`](super::closing). The calls and events that lead here are in `socket/close.rs`,
+//! Executes the steps that close a connection, under its lock. [`closing`](super::closing) selects
+//! the step for each event. The calls and events that close a connection are in `socket/close.rs`,
 //! `socket/upcalls.rs` and `socket/timer.rs`.
 
 use super::closing::{CloseAction, CloseEvent, Transition};
@@ -18,15 +18,15 @@ use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 
-/// Time that a closed socket waits for the peer's end (as in OFED), and for each step of its last
-/// bytes.
+/// Time that a closed socket waits for the peer's DisConn (as in OFED), and for each batch of its
+/// last bytes to arrive.
 pub(crate) const FIN_TIME: Jiffies = seconds(60);
-/// Time that the side that closed last waits for the other one's DREQ.
+/// Time that the side that closed last waits for the other side's DREQ.
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
-    /// Handles an event that ends the connection, or brings its end nearer. `error` is reported to
-    /// the program if this ends it. Returns the action. The caller has to
+    /// Handles an event that ends the connection or advances its closing. `error`: reported to the
+    /// program if the event ends the connection. Returns the action. The caller has to
     /// [detach](CloseAction::Detach).
     pub(crate) fn close_on(
         &mut self,
@@ -92,13 +92,13 @@ impl Connection {
         self.close_on(sk, CloseEvent::Failed, error, wakeups);
     }
 
-    /// A work request has failed, or was given up.
+    /// A work request has failed, or was flushed.
     pub(super) fn failed(&mut self, sk: &SdpSock, status: Status, wakeups: &mut Wakeups) {
         let error = Errno::of(status.error());
         if matches!(status, Status::Flushed) {
             self.close_on(sk, CloseEvent::Flushed, error, wakeups);
         } else if self.both_ended() {
-            // the peer may take its side down before it has acknowledged our DisConn
+            // the peer may disconnect before it has acknowledged our DisConn
             self.fin_acked(sk, wakeups);
         } else {
             self.stats.transport_errors += 1;

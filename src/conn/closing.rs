@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! End of a connection: for each state and each event, the next state and the action.
+//! State machine of closing: for each state and event, the next state and the action.
 //!
-//! A stream ends with a DisConn behind its last byte. When both directions have ended, the side
-//! that closed first disconnects (DREQ); the other one does so if no DREQ arrives. Any other end
-//! is a reset: a DREQ without an SDP message.
+//! A stream ends with a DisConn after its last byte. When both directions have ended, the side that
+//! closed first disconnects (DREQ). The other side disconnects if no DREQ arrives. Any other end is
+//! a reset: a DREQ without an SDP message.
 //!
-//! The actions are in [`close`](super::close). This file is independent of the kernel;
-//! `tests/host/conn` compiles it and has the table a second time.
+//! The actions are in [`close`](super::close). Independent of the kernel: `tests/host/conn`
+//! compiles this file and compares it with a second copy of the table.
 
 use crate::sys::net::sock::State;
 
-/// Events that end a connection, or bring its end nearer.
+/// Events that end a connection or advance its closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseEvent {
     /// The program ends its stream: shutdown(2), or close(2) with everything read.
     LocalFin,
     /// The peer's DisConn has arrived.
     PeerFin,
-    /// The own DisConn has arrived at the peer.
+    /// The peer has acknowledged this side's DisConn.
     FinAcked {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
@@ -28,13 +28,13 @@ pub(crate) enum CloseEvent {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
-    /// The program rejects the peer's bytes: close(2) with bytes unread, `SO_LINGER` of 0 s,
+    /// The connection is reset by the program: close(2) with bytes unread, `SO_LINGER` of 0 s,
     /// connect(2) to `AF_UNSPEC`.
     Reset,
-    /// The connection has failed: the peer has broken the protocol, no work request can be posted,
-    /// no reply arrives, the device or the namespace is removed.
+    /// The connection has failed: a protocol violation of the peer, a work request that cannot be
+    /// posted, no reply, or removal of the device or namespace.
     Failed,
-    /// The queue pair is in the error state. The reason arrives separately.
+    /// The queue pair is in the error state. The connection manager reports the reason separately.
     Flushed,
     /// The connection manager reports the end of the connection.
     LinkDown {
@@ -44,7 +44,7 @@ pub(crate) enum CloseEvent {
     },
     /// The time limit for closing has passed.
     Deadline {
-        /// Bytes have arrived at the peer since then.
+        /// Set if bytes have arrived at the peer since the limit was set.
         moving: bool,
     },
 }
@@ -62,27 +62,28 @@ impl CloseEvent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseAction {
     Nothing,
-    /// Queue the DisConn behind the last byte.
+    /// Queue the DisConn after the last byte.
     SendFin,
     /// Disconnect in order: both streams have ended.
     Disconnect,
     /// Wait for the peer to disconnect.
     AwaitDisconnect,
-    /// Wait for the peer's end: this many seconds, or the namespace's time for 0.
+    /// Wait for the peer's DisConn: this many seconds, or the namespace's time for 0.
     AwaitFin(u32),
-    /// Limit the wait.
+    /// Set the time limit for closing.
     Limit,
-    /// Wait again: the peer is receiving.
+    /// Renew the time limit: the peer is receiving.
     Prolong,
-    /// Drop unsent bytes and the queue pair: no more bytes either way. Received bytes stay.
+    /// Drop unsent bytes and the queue pair, so that no more bytes are sent or received. Received
+    /// bytes stay readable.
     Cut,
-    /// As [`Self::Cut`], and end the connection by the link.
+    /// As [`Self::Cut`], and disconnect.
     Abort,
     /// As [`Self::Abort`], and report the error to the program.
     Fail,
-    /// End the connection by the link, its only remaining part.
+    /// Disconnect: only the CM link is left.
     FailLink,
-    /// Drop the link without waiting for a reply: the peer does not send one.
+    /// Drop the CM link without waiting for a reply, which the peer does not send.
     Detach,
 }
 
@@ -93,13 +94,13 @@ pub(crate) struct Transition {
     pub(crate) act: CloseAction,
 }
 
-/// State of closing, besides the socket's state.
+/// State of closing that the socket's state does not show.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
     orphaned: bool,
-    /// Set once the DisConn has arrived at the peer.
+    /// Set once the peer has acknowledged the DisConn.
     fin_acked: bool,
-    /// Set once the link ends the connection, or is about to.
+    /// Set once the disconnect has begun, or is about to.
     teardown: bool,
 }
 
@@ -116,7 +117,8 @@ impl Closing {
         (self.fin_acked, self.teardown) = (false, false);
     }
 
-    /// Notes that the program has closed the socket, or never had it. Returns true the first time.
+    /// Records that the program has closed the socket, or never had a descriptor of it. Returns
+    /// true the first time.
     pub(crate) fn orphan(&mut self) -> bool {
         !core::mem::replace(&mut self.orphaned, true)
     }
@@ -151,7 +153,7 @@ impl Closing {
                 match state {
                     FinWait1 if self.orphaned => self.await_fin(linger2),
                     FinWait1 => (FinWait2, CloseAction::Nothing),
-                    // we closed first
+                    // this side closed first
                     Closing => (Close, self.disconnect(CloseAction::Nothing)),
                     LastAck => (Close, CloseAction::AwaitDisconnect),
                     _ => (state, CloseAction::Nothing),
@@ -168,7 +170,7 @@ impl Closing {
             (Failed, _) => (Close, self.abort(CloseAction::Fail)),
 
             (Flushed, _) if self.teardown => (state, CloseAction::Nothing),
-            // the link reports the reason, if nothing else has
+            // the CM link reports the reason, unless another error is set
             (Flushed, _) => (state, self.abort(CloseAction::FailLink)),
 
             (LinkDown { .. }, Close) => (state, CloseAction::Nothing),
@@ -181,12 +183,12 @@ impl Closing {
             ) if both_ended || (!by_peer && self.orphaned) => (Close, CloseAction::Cut),
             (LinkDown { .. }, _) => (Close, self.abort(CloseAction::Fail)),
 
-            // the peer did not end its stream, or did not take the connection down
+            // the peer did not end its stream, or did not disconnect
             (Deadline { .. }, FinWait2 | Close) => (state, self.disconnect(CloseAction::Detach)),
             (Deadline { moving: true }, FinWait1 | Closing | LastAck) => {
                 (state, CloseAction::Prolong)
             }
-            // bytes wait for a peer that takes none, or a connection is not answered
+            // the peer does not receive queued bytes, or does not answer the connection request
             (Deadline { .. }, _) => (Close, self.abort(CloseAction::Fail)),
         };
         Transition {
@@ -195,7 +197,7 @@ impl Closing {
         }
     }
 
-    /// Waits for the peer's end, the only missing step of a closed socket.
+    /// Waits for the peer's DisConn, the only missing step of a closed socket.
     fn await_fin(&mut self, linger2: i32) -> (State, CloseAction) {
         match u32::try_from(linger2) {
             Ok(seconds) => (State::FinWait2, CloseAction::AwaitFin(seconds)),
@@ -203,7 +205,7 @@ impl Closing {
         }
     }
 
-    /// Begins the teardown. Returns `begun` if it has begun before.
+    /// Begins to disconnect. Returns `begun` if that has begun before.
     fn disconnect(&mut self, begun: CloseAction) -> CloseAction {
         match core::mem::replace(&mut self.teardown, true) {
             false => CloseAction::Disconnect,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The connection manager's side of a connection. Checks that an upcall belongs to the current
-//! connection: it may arrive after the socket has begun another.
+//! connection: the socket may have begun another one before a late upcall.
 
 use super::timers::Timer;
 use super::zcopy::Zcopy;
@@ -10,12 +10,12 @@ use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
 
-/// Maximum number of requests of one attempt that the peer rejects because of stale connections.
-/// Each reject ends one of these.
+/// Maximum number of rejects because of a stale connection in one connect attempt. Each reject
+/// destroys one stale connection at the peer.
 const MOST_STALE: u8 = 64;
-/// Requests of one attempt with a smaller path MTU: there are five, 256 to 4096 bytes.
+/// Maximum number of retries with a smaller path MTU: five sizes exist, 256 to 4096 bytes.
 const MOST_MTU_STEPS: u8 = 4;
-/// Time for all requests of one attempt.
+/// Time limit of all requests of one attempt.
 const STALE_TIME: Jiffies = seconds(24);
 
 /// Resolver and link of a connection. Protected by the connection's spinlock.
@@ -26,7 +26,7 @@ pub(crate) struct Cm {
     resolver: Option<Resolver<SdpSock>>,
     /// Destination of the last connect(2), with its interface.
     target: Option<Address>,
-    /// Time of that connect(2).
+    /// Time of the last connect(2).
     since: Jiffies,
     /// Number of rejects because of stale connections.
     stale: u8,
@@ -34,7 +34,7 @@ pub(crate) struct Cm {
     mtu_steps: u8,
 }
 
-/// Objects of a connection below the socket.
+/// Objects of a closed connection that remain below the socket.
 #[must_use]
 pub(crate) struct Detached {
     endpoint: Option<Endpoint>,
@@ -74,25 +74,25 @@ impl Cm {
         }
     }
 
-    /// Starts resolving a peer, for connect(2).
+    /// Starts resolving the peer's address, for connect(2).
     pub(crate) fn search(&mut self, to: Address, resolver: Resolver<SdpSock>) {
         (self.target, self.since) = (Some(to), jiffies());
         (self.stale, self.mtu_steps) = (0, 0);
         self.resolver = Some(resolver);
     }
 
-    /// The interface that the connection is to leave by, 0 for any.
+    /// Returns the index of the interface to connect through, 0 for any.
     pub(crate) fn device(&self) -> u32 {
         self.target.map_or(0, |to| to.scope)
     }
 
-    /// Resolves the same peer again.
+    /// Resolves the same address again.
     pub(crate) fn search_again(&mut self, resolver: Resolver<SdpSock>) {
         self.resolver = Some(resolver);
     }
 
-    /// Counts a reject because of a stale connection or (`mtu`) of the path MTU. Returns where to
-    /// send the next request; `None` after too many.
+    /// Counts a reject because of a stale connection or, with `mtu`, because of the path MTU.
+    /// Returns the destination of the next request; `None` after too many rejects.
     pub(crate) fn retry_with(&mut self, mtu: bool) -> Option<Address> {
         let (count, most) = match mtu {
             true => (&mut self.mtu_steps, MOST_MTU_STEPS),
@@ -105,7 +105,7 @@ impl Cm {
         self.target
     }
 
-    /// Steps by which the next request's path MTU is below that of the route.
+    /// Returns the number of steps by which the next request's path MTU is below the route's.
     pub(crate) fn mtu_steps(&self) -> u8 {
         self.mtu_steps
     }
@@ -145,7 +145,7 @@ impl Cm {
         self.resolver.as_ref().is_some_and(|r| r.id() == search)
     }
 
-    /// Returns true if a removal upcall is about the current connection or attempt.
+    /// Returns true if a device-removal upcall is about the current connection or attempt.
     pub(crate) fn is_at(&self, attempt: Attempt) -> bool {
         match attempt {
             Attempt::Search(search) => self.is_by(search),
@@ -155,7 +155,7 @@ impl Cm {
 }
 
 impl Connection {
-    /// Detaches everything of the connection below the socket, to be destroyed without the lock.
+    /// Takes all objects of the connection out of the socket, to be destroyed without the lock.
     pub(crate) fn detach(&mut self) -> Detached {
         self.zcopy.with(Zcopy::lost);
         self.rx_buffers.clear();
@@ -171,13 +171,13 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Destroys the connection once both streams have ended, or no caller waits for that. Context:
-    /// process, without the lock.
+    /// Disconnects once both streams have ended, or the socket is closed. Context: process, without
+    /// the lock.
     pub(super) fn start_disconnect(&self) {
         let link = {
             let c = self.connection();
             if c.cm.link().is_some() && !c.closing.has_begun() {
-                // the socket has another connection by now
+                // the socket has another connection already
                 return;
             }
             c.cm.link().cloned()

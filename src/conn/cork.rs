@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Holding back partial messages: `TCP_CORK`, `MSG_MORE`, and on local connections until the peer
-//! has drained its messages. Independent of the kernel: `tests/host/conn` compiles this file, too.
+//! Decides when partial messages are held back: `TCP_CORK`, `MSG_MORE`, and on local connections
+//! until the peer has drained its messages. Independent of the kernel: `tests/host/conn` compiles
+//! this file, too.
 
-/// State of holding back, besides `TCP_CORK`.
+/// State of held-back messages, besides the option `TCP_CORK`.
 pub(crate) struct Cork {
     /// The last call had `MSG_MORE`.
     more: bool,
-    /// The queued bytes go now, once.
+    /// Set if the queued bytes are to be sent once despite the cork.
     lifted: bool,
 }
 
@@ -23,7 +24,7 @@ impl Cork {
         self.more = more;
     }
 
-    /// Sends the queued bytes now, even under a cork. Later bytes are held back again.
+    /// Sends the queued bytes now, even if corked. Later bytes are held back again.
     pub(crate) fn lift(&mut self) {
         self.lifted = true;
     }
@@ -37,7 +38,7 @@ impl Cork {
         self.lifted
     }
 
-    /// Ends the exception: all queued bytes are sent.
+    /// Clears the exception of [`Self::lift`]: all queued bytes are sent.
     pub(crate) fn settle(&mut self) {
         self.lifted = false;
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Events of the completion queues, and the party that polls.
+//! Pending completion events, and the choice of the task that polls the queues.
 //!
-//! A completion event arrives in a context that must not poll. A waiting caller polls, which saves
-//! a thread switch. Otherwise pollers, by poll(2) or epoll(7), are woken for any event and poll
-//! themselves. A worker polls when there is no poller either, and for work that must go on while
-//! the program does something else. [`Events`] settles this without a lock: one side notes the
-//! event and then checks for waiters and unfinished work; the other notes that it waits no more,
-//! or that work is unfinished, and then takes noted events. At least one of the two sees the
-//! other, so no event is lost.
+//! A completion event arrives in a context that must not poll. A caller that waits in a socket call
+//! polls first of all: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7))
+//! are woken for any event and poll themselves. A worker polls if no poller waits either, and for
+//! work that must continue while the program runs. [`Events`] decides this without a lock. The
+//! event side sets the pending event, then checks for waiters and unfinished work. The other side
+//! clears its registration or reports unfinished work, then takes pending events. At least one side
+//! sees the other's write, so no event is lost.
 //!
 //! `tests/host/loom` compiles this file and tries all orders.
 
@@ -20,15 +20,15 @@ pub(crate) enum Queue {
     Send,
 }
 
-/// Party that polls after an event.
+/// Task that polls after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Notify {
     /// Waiting callers, which have to be woken.
     Caller,
-    /// The pollers: the caller wakes them without another condition.
+    /// The pollers: woken unconditionally by the caller.
     Poller,
     Worker,
-    /// Another task, which has taken the note.
+    /// Another task, which has already taken the event.
     Taker,
 }
 
@@ -36,22 +36,22 @@ pub(crate) enum Notify {
 pub(crate) struct Pending {
     /// Set if there was an event of the receive queue.
     pub(crate) receive: bool,
-    /// Set if the pollers were woken for all events, or are just being woken.
+    /// Set if the pollers were woken for all these events, or are being woken.
     pub(crate) to_pollers: bool,
 }
 
-/// A note for a caller or a worker.
+/// Pending event for a caller or a worker.
 const NOTED: i32 = 1;
-/// A note for pollers.
+/// Pending event for pollers.
 const FOR_POLLERS: i32 = 2;
 
-/// Noted events of a socket's queues, and the waiting callers.
+/// Pending events of a socket's queues, and number of waiting callers.
 pub(crate) struct Events {
-    /// Number of waiting callers, which poll when they are woken.
+    /// Number of waiting callers, which poll when woken.
     waiters: Atomic<i32>,
-    /// Note of a receive event that was not polled yet.
+    /// Pending receive event.
     receive: Atomic<i32>,
-    /// Note of a send event that was not polled yet.
+    /// Pending send event.
     send: Atomic<i32>,
     /// Set if the next event makes progress without a call. Written under the connection's lock.
     unfinished: Atomic<i32>,
@@ -67,8 +67,8 @@ impl Events {
         }
     }
 
-    /// Notes an event of a queue and returns its [`Notify`]. `has_pollers` decides, once, whether a
-    /// wakeup of the pollers reaches all that have to be notified.
+    /// Records an event of a queue and returns the task that polls. `has_pollers`: evaluated once;
+    /// true if a wakeup of the pollers reaches every task that needs one.
     #[must_use]
     pub(crate) fn notify(&self, queue: Queue, has_pollers: impl FnOnce() -> bool) -> Notify {
         let note = match queue {
@@ -76,16 +76,16 @@ impl Events {
             Queue::Send => &self.send,
         };
         note.store(NOTED, Relaxed);
-        // orders the note before the checks for waiters and unfinished work; pairs with the
-        // fetch_sub in `leave` and the exchange in `set_unfinished`
+        // orders the pending event before the checks for waiters and unfinished work; pairs with
+        // the fetch_sub in `leave` and the exchange in `set_unfinished`
         if self.waiters.fetch_add(0, Full) > 0 {
             return Notify::Caller;
         }
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
             return Notify::Worker;
         }
-        // From here on a poller may take the note without waking the others. So the caller wakes
-        // them, even if the state has changed since.
+        // From now on a poller may take the event without waking the others. So the caller wakes
+        // them, even if the socket's state has changed since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
             Ok(_) => Notify::Poller,
             Err(_) => Notify::Taker,
@@ -93,8 +93,8 @@ impl Events {
     }
 
     /// Sets whether the next event makes progress without a call, so that a worker has to poll.
-    /// Returns true if an event was noted before: then the caller polls. Called under the
-    /// connection's lock.
+    /// Returns true if an event was pending: then the caller polls. Called under the connection's
+    /// lock.
     #[must_use]
     pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
         let unfinished = i32::from(unfinished);
@@ -123,8 +123,8 @@ impl Events {
         self.receive.load(Relaxed) != 0 || self.send.load(Relaxed) != 0
     }
 
-    /// Registers a caller that is about to wait. It polls once more before: an earlier event may
-    /// be on its way to a worker.
+    /// Registers a caller that is about to wait. The caller polls once more before it waits: an
+    /// earlier event may be on its way to a worker.
     pub(crate) fn enter(&self) {
         self.waiters.fetch_add(1, Full);
     }
@@ -137,8 +137,8 @@ impl Events {
         self.awaited() > 0
     }
 
-    /// Unregisters a caller that has waited. It polls once more: earlier events may have been left
-    /// to it.
+    /// Unregisters a caller that has waited. The caller polls once more: earlier events may have
+    /// been left to it.
     pub(crate) fn leave(&self) {
         self.waiters.fetch_sub(1, Full);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Decision between SDP and TCP of an `IPPROTO_SDP` socket. `socket/ipproto` carries it out.
+//! Choice between SDP and TCP for an `IPPROTO_SDP` socket. `socket/ipproto` switches the socket to
+//! TCP.
 
 use super::timers::Timer;
 use super::{Connection, FallbackReason, SdpSock, JOB_FALL_BACK};
@@ -37,13 +38,13 @@ impl Route {
     }
 }
 
-/// State of the decision.
+/// State of the choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// No decision: a socket of families 27 and 28, one that accept(2) has returned, or one that
+    /// No choice: a socket of families 27 and 28, one that accept(2) has returned, or one that
     /// connects or listens by SDP alone.
     Settled,
-    /// No connect(2) so far. It may listen.
+    /// No connect(2) yet. The socket may listen.
     Open,
     /// connect(2) tries SDP.
     Trying,
@@ -62,17 +63,17 @@ pub(crate) struct Fallback {
     pub(crate) phase: Phase,
     /// Protocols that the program wants; `None` if there is no choice.
     pub(crate) route: Option<Route>,
-    /// Reason known in advance that it cannot be SDP.
+    /// Reason known before connect(2) that SDP cannot be used.
     pub(crate) only_tcp: Option<FallbackReason>,
     /// Destination of connect(2), as given.
     pub(crate) name: Name,
     /// Destination of connect(2), as parsed.
     pub(crate) to: Option<Address>,
-    /// True once the connection request is sent.
+    /// Set once the connection request is sent.
     pub(crate) requested: bool,
-    /// Reason that SDP failed, or that the socket is TCP's.
+    /// Reason that SDP failed, or that the socket uses TCP.
     pub(crate) why: FallbackReason,
-    /// Socket whose turn is next in accept(2).
+    /// Next listener that accept(2) takes a connection from: TCP's if true.
     pub(crate) tcp_next: bool,
 }
 
@@ -90,7 +91,7 @@ impl Fallback {
         }
     }
 
-    /// Returns the state without a connection.
+    /// Returns the state of a socket without a connection.
     pub(crate) fn chosen(&self) -> FallbackState {
         match self.phase {
             Phase::Settled | Phase::Sdp => FallbackState::Sdp,
@@ -100,14 +101,14 @@ impl Fallback {
         }
     }
 
-    /// Resets the decision: no connection or attempt is left, and another connect(2) may follow.
+    /// Resets the choice when no connection or attempt is left: another connect(2) may follow.
     pub(crate) fn dissolve(&mut self) {
         if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
             self.phase = Phase::Open;
         }
     }
 
-    /// Returns `SDP_ROUTE`, where it applies.
+    /// Returns `SDP_ROUTE`, if the socket has a choice.
     pub(crate) fn route(&self) -> Option<Route> {
         self.route
     }
@@ -134,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Handles an SDP reply of the peer. Returns true if it still counts.
+    /// Handles the peer's SDP reply. Returns false if the socket has already fallen back to TCP.
     pub(crate) fn settle_on_sdp(&mut self) -> bool {
         match self.fallback.phase {
             Phase::Settled => {
@@ -153,12 +154,12 @@ impl Connection {
         }
     }
 
-    /// Handles the end of the time for an SDP reply: TCP is next.
+    /// Handles the timeout of the SDP reply: TCP is tried next.
     pub(crate) fn has_fallen_back(&self) -> bool {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
 
-    /// Handles a failed attempt. Returns true if TCP is next, so that no error is reported.
+    /// Handles a failed attempt. Returns true if TCP is tried next, so that no error is reported.
     pub(crate) fn falls_back(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {
             Phase::Trying => {
@@ -174,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Starts the time for an SDP reply: the request is sent.
+    /// Starts the timeout of the SDP reply: the request is sent.
     pub(crate) fn request_sent(&mut self, sk: &SdpSock, patience: Jiffies) {
         if self.fallback.phase == Phase::Trying {
             self.fallback.requested = true;

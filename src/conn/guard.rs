@@ -2,8 +2,8 @@
 
 //! Guard of the connection's lock: the only place that takes and releases it.
 //!
-//! The holder may find wakeups for other tasks, which must not run under the lock. They are
-//! collected as [`Wakeups`] and delivered by the drop of the guard, after the lock.
+//! Work under the lock may require wakeups of other tasks, which must not run under the lock. They
+//! are collected as [`Wakeups`], and the guard's drop delivers them after the unlock.
 
 use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
@@ -14,32 +14,32 @@ use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::sync::atomic::Full;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
-/// The lock of a socket's connection, held.
+/// The held lock of a socket's connection.
 pub(crate) struct Guard<'a> {
     // fields are dropped in this order
     connection: lock::Guard<'a, Connection, SpinLockBackend>,
     deliver: Deliver<'a>,
 }
 
-/// Delivers the wakeups when it is dropped. The lock is not held.
+/// Delivers the wakeups when it is dropped. Context: without the connection's lock.
 pub(crate) struct Deliver<'a> {
     sk: &'a SdpSock,
     wakeups: Wakeups,
-    /// Set for a poller.
+    /// True for a poller.
     polls: bool,
-    /// Set for the peer's task, which drains no other socket then.
+    /// True for the peer's task, which then drains no other socket.
     is_peer: bool,
-    /// Set for the turn that a former attempt left to the holder of the lock.
+    /// True for the retry that an earlier attempt left to the holder of the lock.
     is_again: bool,
 }
 
 impl SdpSock {
-    /// Takes the connection's spinlock. Under it, do not sleep or access user memory.
+    /// Takes the connection's spinlock. Under the lock, do not sleep or access user memory.
     pub(crate) fn connection(&self) -> Guard<'_> {
         self.guard(self.data().connection.lock())
     }
 
-    /// Runs `f` under the lock of the connection, for calls that find no wakeups.
+    /// Runs `f` under the connection's lock, for calls that need no wakeups.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Connection) -> R) -> R {
         let r = f(&mut self.data().connection.lock());
@@ -62,7 +62,7 @@ impl SdpSock {
         self.connection().progress();
     }
 
-    /// Delivers wakeups. The lock is not held.
+    /// Delivers wakeups. Context: without the connection's lock.
     pub(super) fn deliver(&self, wakeups: Wakeups) {
         drop(Deliver::new(self, wakeups));
     }
@@ -74,8 +74,8 @@ impl SdpSock {
         guard.progress();
     }
 
-    /// Sends messages held back until the peer has drained its queue. Called by the peer's task;
-    /// leaves the work to the holder of the lock, if there is one.
+    /// Sends messages held back until the peer has drained its queue. Called by the peer's task. If
+    /// the lock is held, its holder does the work.
     pub(crate) fn go_on_for_peer(&self) {
         self.data().taking.notify();
         if let Some(connection) = self.data().connection.try_lock() {
@@ -112,14 +112,15 @@ impl<'a> Guard<'a> {
         connection.run(sk, wakeups);
     }
 
-    /// [`Guard::progress`] by a poller. If the pollers were woken for its findings, they are not
-    /// woken again: epoll would take that for another edge.
+    /// [`Guard::progress`] by a poller. Pollers that an event has already woken are not woken
+    /// again: epoll would report a second edge.
     pub(crate) fn progress_of_poller(&mut self) {
         self.deliver.polls = true;
         self.progress();
     }
 
-    /// Notifies callers that wait because all sockets had too much memory, if that has ended.
+    /// Wakes callers that wait because all sockets together exceed the memory limit, if they no
+    /// longer do.
     pub(crate) fn check_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
         c.has_space_again(sk, wakeups);
@@ -128,7 +129,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Ends a call's use of the peer's adverts: the next waiting call may have the rest.
+    /// Ends a call's use of the peer's adverts: the next waiting call may use the rest.
     pub(crate) fn leave_advert(&mut self) {
         let (c, wakeups, sk) = self.split();
         if c.next_advert().is_some() {
@@ -148,7 +149,7 @@ impl<'a> Guard<'a> {
         self.deliver.wakeups.add(Wakeup::State);
     }
 
-    /// Notifies waiters of the error of a failed connection.
+    /// Notifies waiters of the error of a failed connection attempt.
     pub(crate) fn is_not_made(&mut self) {
         self.deliver.wakeups.add(Wakeup::State);
         self.deliver.wakeups.add(Wakeup::Error);
@@ -193,7 +194,7 @@ impl Deliver<'_> {
         self.wakeups = Wakeups::default();
     }
 
-    /// Returns the wakeups, for another party to deliver.
+    /// Returns the wakeups, for another task to deliver.
     pub(super) fn take(mut self) -> Wakeups {
         core::mem::take(&mut self.wakeups)
     }
@@ -218,15 +219,15 @@ impl Deliver<'_> {
         let mut c = self.sk.connection();
         let peer = c.endpoint.as_mut().and_then(|e| e.take_orphaned_peer());
         drop(c);
-        // one that is not drained here has a worker
+        // a socket that is not drained here has a worker
         if let Some(peer) = peer.filter(|_| !self.is_peer) {
             peer.drain();
         }
     }
 
-    /// Allocates receive buffers, releases memory and runs the transport's copy jobs, as long as
-    /// one leads to another. Pollers are notified of findings of another hold of the lock: they
-    /// may have polled in between.
+    /// Allocates receive buffers, releases memory and runs the transport's copy jobs, until none
+    /// causes another. Pollers are woken again after each hold of the lock: they may have polled in
+    /// between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.has(Wakeup::CopyJob)

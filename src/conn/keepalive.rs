@@ -13,17 +13,17 @@ use crate::transport::{Endpoint, Unacknowledged};
 use core::num::Wrapping;
 use kernel::prelude::*;
 
-/// Last signs of life of the peer.
+/// Times and counts of the peer's last replies.
 pub(crate) struct Liveness {
     /// Time of the last message from the peer.
     last: Jiffies,
-    /// Time at which bytes last were known to have arrived, or began to wait.
+    /// Time of the last acknowledged bytes, or at which bytes began to wait.
     last_progress: Jiffies,
     /// Keepalive probes sent since the last message from the peer.
     probes: u32,
-    /// Completions of sends at the last look of [`check_acks`].
+    /// Number of completed sends at the last check by [`check_acks`].
     completions: Wrapping<u64>,
-    /// Looks since there were new ones.
+    /// Number of checks since the last new completion.
     silent: u32,
 }
 
@@ -50,7 +50,7 @@ impl Liveness {
         (self.last, self.probes) = (now, 0);
     }
 
-    /// Records that bytes have arrived at the peer, or begin to wait.
+    /// Records that bytes were acknowledged, or begin to wait.
     pub(crate) fn progress(&mut self, now: Jiffies) {
         self.last_progress = now;
     }
@@ -59,7 +59,7 @@ impl Liveness {
         self.last
     }
 
-    /// Returns the time at which bytes last were known to have arrived, or began to wait.
+    /// Returns the time of the last acknowledged bytes, or at which bytes began to wait.
     pub(crate) fn last_progress(&self) -> Jiffies {
         self.last_progress
     }
@@ -94,7 +94,7 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
 
 /// Returns the time of the next keepalive probe.
 pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // also when one of the streams has ended, as on TCP
+    // also if one of the streams has ended, as on TCP
     let unconnected = matches!(
         sk.state(),
         State::Close | State::Listen | State::SynSent | State::SynRecv
@@ -108,9 +108,9 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
     Some(c.alive.last.wrapping_add(wait))
 }
 
-/// Returns the time at which bytes have waited too long to arrive.
+/// Returns the time at which unacknowledged bytes exceed `TCP_USER_TIMEOUT`.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // bytes that wait for the peer's program do not wait for the peer
+    // bytes that wait until the peer's program reads do not count
     let waits = c.outstanding() > 0 && !c.awaits_drain();
     if c.options.user_timeout == 0 || !waits || sk.state() == State::Close {
         return None;
@@ -122,8 +122,8 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
     )
 }
 
-/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`, where ours
-/// retries without end (rxe).
+/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`, where the own
+/// adapter retries without end (rxe).
 pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
@@ -144,7 +144,7 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     }
     match sent {
         Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
-        // only the DisConn: the peer may have disconnected before its acknowledgement
+        // only the DisConn is in flight: the peer may disconnect before it has acknowledged it
         _ if c.alive.silent >= ACK_LOOKS && c.both_ended() => c.fin_acked(sk, wakeups),
         _ if c.alive.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
         _ => c.watch_acks(sk),
@@ -168,21 +168,21 @@ impl Connection {
         sk.set_timer(delay);
     }
 
-    /// Loses the connection: the peer does not reply.
+    /// Aborts the connection: the peer does not reply.
     fn is_unanswered(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.stats.timeouts += 1;
         self.done_with_error(sk, ETIMEDOUT, wakeups);
     }
 }
 
-/// Probes the peer's adapter, which its program does not notice.
+/// Probes the peer's adapter; its program is not involved.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
     };
     let unanswered = endpoint.probes() > 0;
     if c.alive.probes > 0 && !unanswered {
-        // the last one had a reply
+        // the last probe had a reply
         c.alive.received(jiffies());
     } else if unanswered && c.alive.probes >= c.options.timers(sk).keep_count {
         c.is_unanswered(sk, wakeups);
@@ -194,7 +194,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.alive.probes = c.alive.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
-            // with that much in flight the transport itself probes
+            // with that many requests in flight the transport itself probes
             Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
             _ => {}
         }

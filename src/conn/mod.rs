@@ -79,14 +79,14 @@ use kernel::sync::{Arc, SetOnce, SpinLock};
 pub(crate) const FIRST_WINDOW: u16 = 8;
 /// Maximum number of completions handled under one hold of the lock.
 const BUDGET: u32 = 64;
-/// Time after which a sender checks for memory again; TCP's takes up to 200 ms.
+/// Time after which a sender checks for memory again; TCP waits up to 200 ms.
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
-/// Time that pollers may be busy elsewhere. Then a worker polls, since a call of the peer may wait
-/// for a reply, which it stops doing after [`zcopy`]'s `CANCEL_TIME`.
+/// Time that pollers may take before they poll. After that a worker polls, since a call of the peer
+/// may wait for a reply, for [`zcopy`]'s `CANCEL_TIME` at most.
 const POLLERS_TIME: Jiffies = milliseconds(500);
-/// Flag of the DisConn in the cookie of a send.
+/// Flag in the cookie of a send: the message is the DisConn.
 const FIN: u64 = 1 << 63;
 
 /// A socket of families 27 and 28.
@@ -104,13 +104,13 @@ pub(crate) const JOB_FALL_BACK: u32 = 8;
 pub(crate) const JOB_ADMIT: u32 = 16;
 /// Handle a write fault on a block in flight.
 pub(crate) const JOB_WRITE_FAULT: u32 = 32;
-/// Move bytes of such blocks, or send collected pages of files.
+/// Move bytes of blocks with a write fault, or send collected pages of files.
 pub(crate) const JOB_MOVE: u32 = 64;
 
 /// The module's part of a socket.
 #[pin_data]
 pub(crate) struct Socket {
-    /// Account that its pinned memory is charged to, from its entry into the namespace on.
+    /// Account that pinned pages are charged to, set when the socket enters the namespace.
     account: SetOnce<Arc<Account>>,
     /// State that events change.
     #[pin]
@@ -127,7 +127,7 @@ pub(crate) struct Socket {
     writers: Atomic<i32>,
     /// Measurements for polling of readers before they sleep.
     busy_poll: BusyPoll,
-    /// Measurements for polling of callers that wait for the peer to read their memory.
+    /// Measurements for busy polling of callers that wait for the peer to read their memory.
     busy_poll_adverts: BusyPoll,
     /// Parameters of its network namespace.
     params: Arc<Params>,
@@ -149,14 +149,14 @@ impl Socket {
         })
     }
 
-    /// Sets the account of its pinned memory, once.
+    /// Sets the account that pinned pages are charged to, once.
     pub(crate) fn enter(&self, account: Arc<Account>) {
         self.account.populate(account);
     }
 }
 
 impl SdpSock {
-    /// Returns the account of its pinned memory: one per user and network namespace.
+    /// Returns the account that pinned pages are charged to: one per user and network namespace.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.data().account.as_ref()
     }
@@ -174,16 +174,16 @@ impl SdpSock {
         self.data().events.are_awaited()
     }
 
-    /// Handles an event of a completion queue: a waiting caller polls it, or a poller, or else a
-    /// worker. Context: any.
+    /// Handles an event of a completion queue: a waiting caller, a poller or else a worker polls
+    /// it. Context: any.
     pub(crate) fn event(&self, queue: Queue) {
         if self.needs_worker(queue) {
             self.schedule(JOB_PROGRESS);
         }
     }
 
-    /// Handles an event of a completion queue from a task that may poll itself soon. Returns true
-    /// if it has to: where the socket is closed, in place of a worker.
+    /// Handles an event of a completion queue in a task that may poll by itself. Returns true if
+    /// the task has to poll: the socket is closed, and the task replaces its worker.
     pub(crate) fn event_by_task(&self, queue: Queue) -> bool {
         let needed = self.needs_worker(queue);
         let by_caller = needed && self.flag(Flag::Dead);
@@ -193,8 +193,7 @@ impl SdpSock {
         by_caller
     }
 
-    /// Notifies the party that polls the completion queues. Returns true if this has to be a
-    /// worker.
+    /// Notifies the task that polls the completion queues. Returns true if a worker has to poll.
     fn needs_worker(&self, queue: Queue) -> bool {
         match self.data().events.notify(queue, || self.has_pollers()) {
             Notify::Caller => self.wake(),
@@ -211,7 +210,7 @@ impl SdpSock {
 
 /// State of a socket that its transport's events change. Protected by `Socket::connection`.
 pub(crate) struct Connection {
-    /// Carrier of the messages; `None` when the connection is lost or closed.
+    /// Endpoint of the transport; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
@@ -221,7 +220,8 @@ pub(crate) struct Connection {
     pub(crate) rx_buffers: RxBuffers,
     /// Listener, after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
-    /// Place of a new connection in a listener's backlog, until it waits there for accept(2).
+    /// Place of a new connection in a listener's backlog, until the connection is queued for
+    /// accept(2).
     pub(crate) slot: Option<BacklogSlot>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
@@ -229,15 +229,15 @@ pub(crate) struct Connection {
     pub(crate) zcopy: ZcopyBox,
     pub(crate) stats: Stats,
     pub(crate) closing: Closing,
-    /// State of holding back partial messages.
+    /// State of held-back partial messages.
     pub(crate) cork: Cork,
-    /// Set while a poller waits for space, or a call has reported that there is none.
+    /// Set while a poller waits for space, or after a call has returned EAGAIN for lack of space.
     pub(crate) space_wanted: bool,
     /// State of polling the completion queues.
     pub(crate) polling: Polling,
     /// Messages since the last signaled one.
     unsignaled: u32,
-    /// Reason for which the last message was held back.
+    /// Reason why the last message was held back.
     pub(crate) held: Option<Stall>,
     pub(crate) timers: Timers,
     pub(crate) alive: Liveness,
@@ -313,8 +313,8 @@ impl Connection {
         self.protocol.as_ref().map_or(0, |p| p.max_payload())
     }
 
-    /// Returns the bytes received and not read (of a listener: connections not accepted), and the
-    /// bytes sent and not known to have arrived.
+    /// Returns the unread bytes received (of a listener: connections not accepted), and the
+    /// unacknowledged bytes sent.
     pub(crate) fn queues(&self) -> (usize, usize) {
         let rx = match &self.listener {
             Some(l) => l.ready(),
@@ -350,10 +350,12 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            // Calls alone add blocks: without any now there are none until the end of this turn.
+            // Only calls add blocks: if no block is posted now, none is until the end of this
+            // function.
             let zcopy = self.zcopy.has_posted();
             if zcopy {
-                // Saves a turn where they complete at once. Errors occur again in `transmit`.
+                // Saves another pass if the invalidations complete at once. `transmit` reports the
+                // same error again.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
@@ -366,12 +368,12 @@ impl Connection {
             self.transmit(sk, wakeups, zcopy);
             let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
             if !waits && self.has_ended_sends() {
-                // left to the next turn, they would wake the very caller that polls before it
+                // otherwise these completions would wake the very caller that polls before it
                 // sleeps
                 self.poll_send(sk, wakeups);
             }
             if budget.is_empty() {
-                // let others have the lock, and the processor
+                // release the lock and the processor to others
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
@@ -389,8 +391,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a few sends have completed that nothing waits for; others are found by
-    /// `arm`, and the many of a flow are taken together.
+    /// Returns true if a few sends have completed that nothing waits for. `arm` finds other
+    /// completions, and those of a stream of sends are polled together.
     fn has_ended_sends(&self) -> bool {
         let ended = self.endpoint.as_ref().is_some_and(|e| e.has_ended_sends());
         ended && self.tx.queued() <= send_queue::SMALL_CHUNK
@@ -447,7 +449,7 @@ impl Connection {
         pressure::is_exhausted() && !self.tx.needs_little()
     }
 
-    /// Sets a timer if they do, since other sockets may free memory without a notification here.
+    /// Sets a timer if that is so, since other sockets may free memory without a notification here.
     pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
         if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
             self.set_timer(sk, Timer::Space, SPACE_PAUSE);

@@ -14,7 +14,7 @@ pub(crate) enum Threshold {
     Never,
     /// Sends of at least this many bytes.
     From(usize),
-    /// Sends of at least [`SMALLEST_ZCOPY`] bytes, where measurement shows a gain.
+    /// Sends of at least [`SMALLEST_ZCOPY`] bytes, if measurements show a gain.
     Adaptive,
 }
 
@@ -32,7 +32,7 @@ impl Threshold {
 /// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Parameters of the network namespace, for values without an option.
+    /// Parameters of the network namespace, used where no option is set.
     params: Arc<Params>,
     pub(crate) no_delay: bool,
     pub(crate) cork: bool,
@@ -91,7 +91,7 @@ impl Options {
         }
     }
 
-    /// The times and counts in effect: of options, else of the module or the namespace.
+    /// Returns the times and counts in effect: of the option, else of the module or the namespace.
     pub(crate) fn timers(&self, sk: &SdpSock) -> c::sdp_h_tcp_timers {
         let t = sk.tcp_timers();
         let idle = match self.params.sdp_keepalive_time() {
@@ -133,7 +133,7 @@ impl Options {
         }
     }
 
-    /// Returns the private data of a request or reply: `hello`, or that of a test.
+    /// Returns the private data of a request or reply: `hello`, or the bytes that a test has set.
     pub(crate) fn private_data<const N: usize>(&self, hello: [u8; N]) -> [u8; N] {
         #[cfg(sdp_selftest)]
         if let Some(other) = self.private_data.as_ref().and_then(|d| d.first_chunk()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Outcomes of `IPPROTO_SDP` sockets and their reasons, for the counters.
+//! Results of `IPPROTO_SDP` sockets and their reasons, for the counters.
 
 use crate::protocol::named::named_enum;
 use crate::sys::errno::{
@@ -10,14 +10,14 @@ use crate::sys::errno::{
 use kernel::error::Error;
 
 named_enum! {
-    /// Way that a connection was made, or reason that the socket is TCP's.
+    /// Protocol of the connection, and for TCP the reason.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub(crate) enum FallbackReason {
         Connected = "connected by SDP",
         Accepted = "accepted by SDP",
         AcceptedTcp = "accepted by TCP",
-        /// TCP: no SDP listener at that port, or the peer has no SDP and says so.
+        /// TCP: no SDP listener at that port, or the peer rejects SDP.
         Refused = "TCP: refused",
         /// TCP: no SDP route.
         Unreachable = "TCP: unreachable",
@@ -25,7 +25,7 @@ named_enum! {
         NoAnswer = "TCP: no answer",
         /// TCP: SDP failed for another reason.
         Failed = "TCP: failed",
-        /// TCP: one of these reasons was remembered.
+        /// TCP: one of these reasons is cached for the peer.
         Remembered = "TCP: remembered",
         /// TCP: chosen by the program (`SDP_ROUTE`).
         Chosen = "TCP: chosen",
@@ -33,7 +33,7 @@ named_enum! {
         Option = "TCP: option",
         /// TCP: SDP cannot use the address.
         Address = "TCP: address",
-        /// TCP: no port was free for both.
+        /// TCP: no port was free in both protocols.
         Port = "TCP: port",
         /// TCP: the limit of sockets or memory (module parameters) was reached.
         Limit = "TCP: limit",
@@ -41,7 +41,7 @@ named_enum! {
 }
 
 impl FallbackReason {
-    /// Returns the reason that no port or address suits both.
+    /// Returns the reason for an error of bind or listen.
     pub(crate) fn of_port(e: Error) -> Self {
         if e == EADDRINUSE.into() {
             FallbackReason::Port
@@ -50,7 +50,7 @@ impl FallbackReason {
         }
     }
 
-    /// Returns the reason that SDP failed.
+    /// Returns the reason for an error of connect.
     pub(crate) fn of(e: Errno) -> Self {
         match e {
             ECONNREFUSED => FallbackReason::Refused,

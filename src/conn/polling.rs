@@ -8,15 +8,15 @@ use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::{Arming, NotifyOn};
 
-/// Callers that poll a connection's queues, and notifications requested. The queues store whether
-/// they are armed ([`Arming`]).
+/// Callers that poll a connection's queues, and armed notifications. The queues store whether they
+/// are armed ([`Arming`]).
 pub(crate) struct Polling {
     /// Callers that poll instead of waiting for a notification.
     callers: u32,
     /// Receive notification that is armed ([`Arming::Armed`]) and has not fired since.
     armed: Option<NotifyOn>,
-    /// An unrequested notification has arrived: until the next send or receive call, bytes are
-    /// taken as they arrive.
+    /// Set after a notification without a waiting call: until the next send or receive call, each
+    /// arrival is notified.
     notify_each: bool,
 }
 
@@ -46,17 +46,17 @@ impl Polling {
 }
 
 impl SdpSock {
-    /// Prepares another connect: until it is established a worker handles the events. Called under
+    /// Prepares another connect: until it is established, a worker handles the events. Called under
     /// the connection's lock.
     pub(crate) fn begins_anew(&self) {
-        // no event of the last connection can be pending
+        // no event of the previous connection can be pending
         let _ = self.data().events.set_unfinished(true);
     }
 }
 
 impl Connection {
-    /// Arms the notifications, that of send completions only if something waits for one. Returns
-    /// false if a completion has arrived meanwhile.
+    /// Arms the notifications; that of send completions only if `wait_sent`. Returns false if a
+    /// completion has arrived meanwhile.
     pub(super) fn arm(&mut self, sk: &SdpSock, wait_sent: bool) -> bool {
         let (notify_on, awaits_drain) = (self.notify_on(sk), self.awaits_drain());
         let Some(endpoint) = self.endpoint.as_mut() else {
@@ -95,16 +95,15 @@ impl Connection {
     }
 
     /// Returns true if no notification is needed, since all waiters poll the queues. Pollers are
-    /// tasks that may have to yield; workers must not wait for them.
+    /// tasks that may be preempted; workers must not depend on them.
     pub(super) fn is_polled(&self, sk: &SdpSock) -> bool {
         let callers = self.polling.callers;
         callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
-    /// Returns the receive notification to arm. Without a waiting call, arriving bytes, credits
-    /// and adverts need no notification: the next call polls. A worker that took each message
-    /// would only delay the sender. A caller that begins to wait or poll, or has waited, repeats
-    /// this decision.
+    /// Returns the receive notification to arm. Without a waiting call, arriving bytes, credits and
+    /// adverts need no notification: the next call polls. A worker that handled each message would
+    /// only delay the sender. A caller that begins or ends a wait or a poll repeats this decision.
     pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
         let polls_itself = self.endpoint.as_ref().is_some_and(|c| c.is_local())
             && sk.state() == State::Established
@@ -144,8 +143,8 @@ impl Connection {
             || self.held.is_some()
     }
 
-    /// Returns true if nothing can be sent before the peer grants credits or has drained its
-    /// messages, which will be notified. More bytes change nothing then.
+    /// Returns true if nothing can be sent until the peer grants credits or has drained its
+    /// messages, which is notified. Queueing more bytes has no effect then.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         let waits = match self.held {
             Some(Stall::Credits) => self.polling.armed == Some(NotifyOn::Next),
@@ -154,8 +153,8 @@ impl Connection {
         waits && !sk.data().events.are_noted()
     }
 
-    /// Returns true if small messages wait until the local peer has drained those before. The
-    /// peer's task sends them then.
+    /// Returns true if small messages wait until the local peer has drained the previous ones. The
+    /// peer's task then sends them.
     pub(super) fn awaits_drain(&self) -> bool {
         self.held == Some(Stall::InFlight) && self.endpoint.as_ref().is_some_and(|e| e.is_local())
     }

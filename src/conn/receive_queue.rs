@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Bytes that a connection has received and no receive call has taken yet.
+//! Bytes that a connection has received and no call has read.
 //!
 //! They stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
-//! part. A receive call takes the first buffer's memory out, copies from it without a lock, and
-//! puts it back. Many unread small messages are moved together, so that the memory stays in
-//! proportion to the bytes.
+//! part. A receive call takes the memory of the first buffer out of the queue, copies from it
+//! without a lock, and puts it back. Many unread small messages are merged, so that the memory
+//! stays in proportion to the bytes.
 //!
-//! Bytes that went straight to a reader's memory are not here. They arrive only while the queue is
-//! empty ([`ReceiveQueue::passed`]).
+//! Bytes received by RDMA into a reader's memory are not in this queue. They arrive only while the
+//! queue is empty ([`ReceiveQueue::passed`]).
 
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
@@ -18,8 +18,8 @@ use core::ops::Range;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
-/// Initial capacity in buffers: about as many as are posted at most. More takes an allocation that
-/// cannot sleep; if it fails, the peer has to wait.
+/// Initial capacity in buffers: about the maximum number of posted ones. More capacity needs an
+/// allocation that cannot sleep; if it fails, the peer has to wait.
 const SLOTS: usize = 32;
 /// Maximum number of buffers in the queue.
 const MAX_SLOTS: usize = 4096;
@@ -41,13 +41,13 @@ pub(crate) struct ReceiveQueue {
     buffers: Ring<Buffer>,
     /// Memory in the queue: the sum of the capacities, in bytes.
     memory: usize,
-    /// Position of the next byte to read.
+    /// Stream position of the next byte to read.
     read: u64,
-    /// Position behind the last received byte.
+    /// Stream position after the last received byte.
     end: u64,
     /// The urgent byte.
     pub(crate) urgent: Urgent,
-    /// Set while several messages are unread: further ones are moved together.
+    /// Set while several messages are unread: further ones are merged.
     compact: bool,
 }
 
@@ -85,7 +85,7 @@ impl ReceiveQueue {
         self.read
     }
 
-    /// Returns the number of bytes up to the urgent mark, or of all (`SIOCINQ`).
+    /// Returns the number of bytes up to the urgent mark, or of all if `inline` (`SIOCINQ`).
     pub(crate) fn readable(&self, inline: bool) -> usize {
         match self.urgent {
             Urgent::Valid(_, at) | Urgent::Read(at) if !inline => {
@@ -120,11 +120,12 @@ impl ReceiveQueue {
                     .is_ok())
     }
 
-    /// Adds the payload of a message. Returns the buffer if its bytes fitted elsewhere.
+    /// Adds the payload of a message. Returns the buffer if its bytes were merged into another one.
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no capacity; [`ReceiveQueue::make_space`] prevents that.
+    /// `Err`: the buffer, without capacity in the queue; [`ReceiveQueue::make_space`] prevents
+    /// that.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,
@@ -135,7 +136,7 @@ impl ReceiveQueue {
             .bytes()
             .get((buffer.offset.saturating_add(buffer.len)).saturating_sub(1) as usize);
         let last = last.copied().unwrap_or(0);
-        // a reader that keeps up finds each message where it arrived
+        // a reader that keeps up reads each message where it arrived
         let compact = self.compact;
         let tail = self.buffers.back_mut().filter(|_| compact);
         let spare = if tail.is_some_and(|tail| append(tail, &buffer)) {
@@ -154,8 +155,8 @@ impl ReceiveQueue {
         Ok(spare)
     }
 
-    /// Returns the buffer and the offset there of the byte `ahead` bytes behind the next one to
-    /// read.
+    /// Returns the index of the buffer that contains the byte `ahead` bytes after the next one to
+    /// read, and the offset in it.
     pub(crate) fn locate(&self, mut ahead: usize) -> Option<(usize, usize)> {
         if ahead >= self.bytes() {
             return None;
@@ -170,7 +171,7 @@ impl ReceiveQueue {
         None
     }
 
-    /// Drops the urgent byte if it is the next to read. Returns a buffer that has become empty.
+    /// Drops the urgent byte if it is the next to read. Returns the buffer if that makes it empty.
     pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         if !self.at_mark() || self.bytes() == 0 {
             return None;
@@ -190,8 +191,8 @@ impl ReceiveQueue {
         Some((buffer.take_memory()?, bytes))
     }
 
-    /// Puts back the memory that was the `i`-th buffer's, unread. Buffers before it may be gone
-    /// meanwhile ([`ReceiveQueue::skip_mark`]); it belongs to the buffer without memory.
+    /// Puts back the memory of the `i`-th buffer, unread. Earlier buffers may have been removed
+    /// meanwhile ([`ReceiveQueue::skip_mark`]), so the memory goes to the buffer without memory.
     pub(crate) fn put_back(&mut self, i: usize, memory: Memory) {
         for j in 0..=i {
             if let Some(buffer) = self.buffers.get_mut(j).filter(|b| !b.has_memory()) {
@@ -218,12 +219,12 @@ impl ReceiveQueue {
         buffer
     }
 
-    /// Counts `n` bytes that went to a reader's memory.
+    /// Counts `n` bytes that were received into a reader's memory.
     ///
     /// # Errors
     ///
-    /// `EPROTO`: earlier bytes are in the queue, which the protocol rules out: readers take those
-    /// first, and a message with payload voids the advert of their memory.
+    /// `EPROTO`: earlier bytes are in the queue. The protocol excludes this: readers take queued
+    /// bytes first, and a message with payload voids the advert of their memory.
     pub(super) fn passed(&mut self, n: usize) -> Result {
         if n > 0 && !self.is_empty() {
             return Err(EPROTO.into());
@@ -234,7 +235,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Clears an urgent byte that was passed.
+    /// Clears an urgent byte that the reader has passed.
     fn forget_mark(&mut self) {
         if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
             if at < self.read {

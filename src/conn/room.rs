@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Last check before a call or poll(2) reports that the send queue is full. Independent of the
-//! kernel; `tests/host/loom` compiles this file and frees space at every step.
+//! Repeats the check for send-queue space before a call or poll(2) reports that there is none.
+//! Independent of the kernel: `tests/host/loom` compiles this file and frees space at every step.
 
 /// Returns the result of the `first` check if it has found space. Otherwise registers a waiter
 /// (`register`) and checks again (`check`): space that appears after the second check is notified.

@@ -18,7 +18,7 @@ use crate::transport::Completion;
 use kernel::prelude::*;
 
 impl Connection {
-    /// A message has arrived, or a receive has failed.
+    /// Handles an arrived message or a failed receive.
     pub(super) fn received(&mut self, sk: &SdpSock, c: Completion, wakeups: &mut Wakeups) {
         let (buffer, len, head) = match c {
             Completion::Received { buffer, len, head } => (buffer, len, head),
@@ -30,7 +30,7 @@ impl Connection {
             }
         }
         self.alive.received(jiffies());
-        // bytes of the message that are not in the buffer
+        // number of bytes of the message that are not in the buffer
         let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {
             Some(h) => Some(h.bytes()),
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// An urgent byte is on its way.
+    /// Handles the announcement of an urgent byte.
     fn urgent_pending(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         // as on TCP: an old urgent byte at the read position is dropped
         if !sk.flag(Flag::UrgInline) {
@@ -101,7 +101,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Returns the error that the connection is lost with.
+    /// Returns the error to abort the connection with.
     fn payload(
         &mut self,
         mut buffer: Buffer,
@@ -130,7 +130,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the event of a message, besides its payload.
+    /// Handles a message, except for its payload.
     fn event(&mut self, sk: &SdpSock, message: &Received, wakeups: &mut Wakeups) {
         let filled = match message.event {
             Event::SinkWritten { bytes } => self.sink_over(bytes, wakeups),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive buffers of a connection: their number and size, and their allocation where sleeping is
-//! allowed: larger ones that the peer requests (ChRcvBuf), and the least number after a failed
-//! allocation.
+//! Receive buffers of a connection: number, size and allocation. Larger ones (ChRcvBuf), and the
+//! minimum after a failed allocation, are allocated where sleeping is allowed.
 
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::timers::Timer;
@@ -23,23 +22,23 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
 
-/// Large receive buffers that are allocated together before a connection gets any.
+/// Large receive buffers that are allocated together when a connection switches to large ones.
 const FIRST_LARGE: u16 = 8;
-/// Maximum number of unused ones: a read of a long queue frees the others.
+/// Maximum number of spare buffers: reading a long queue frees the others.
 const MOST_SPARE: usize = 128;
-/// Buffers that are allocated together.
+/// Number of buffers allocated together.
 const BATCH: usize = 8;
 /// Maximum number unless the program sets `SO_RCVBUF`. All are posted even if the reader is slow:
-/// with fewer posted buffers the sender would stop and be woken more often.
+/// fewer would stop the sender and wake it more often.
 const LARGE_WINDOW: u16 = 16;
 
-/// Number of receive buffers that fit into an `SO_RCVBUF` of the program's.
+/// Number of receive buffers that fit into the program's `SO_RCVBUF`.
 const LEAST_UNREAD: usize = 8;
 
-/// Receive buffers that are posted however much the program leaves unread: for the peer's last
-/// credits, which only its control messages may use.
+/// Receive buffers posted however much is unread: for the peer's last credits, which only control
+/// messages may use.
 const LAST_BUFFERS: u16 = 2;
-/// Receive buffers that are posted while nothing is unread, however small `SO_RCVBUF` is.
+/// Receive buffers posted while nothing is unread, however small `SO_RCVBUF` is.
 const LEAST_BUFFERS: u16 = 4;
 /// First and longest pause before a failed allocation is retried.
 const FIRST_PAUSE: Jiffies = milliseconds(4);
@@ -71,7 +70,7 @@ impl Drop for LargeRight {
 }
 
 /// Returns the initial size of a connection's receive buffers, and the permission for large ones.
-/// An OFED peer (`for_ever`) never requests larger ones, so it gets them from the beginning.
+/// An OFED peer (`for_ever`) never requests larger ones, so it has large ones from the beginning.
 pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
     let most = params::rcvbuf_initial_size().max(MIDDLE_CHUNK as i32);
     let first = (sk.params().rcvbuf_initial_size().min(most) as usize).next_power_of_two();
@@ -85,8 +84,8 @@ pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRi
     }
 }
 
-/// Returns the largest useful size of receive buffers. Unread bytes count by their buffers, so
-/// large ones under a fixed `SO_RCVBUF` would stop the peer after two messages, however short.
+/// Returns the largest useful size of receive buffers. Unread data counts by whole buffers, so
+/// large ones under a fixed `SO_RCVBUF` would stop the peer after two messages, even short ones.
 fn largest(sk: &SdpSock) -> usize {
     if !sk.rcvbuf_is_fixed() {
         return LARGE_CHUNK;
@@ -95,20 +94,19 @@ fn largest(sk: &SdpSock) -> usize {
     1 << most.ilog2()
 }
 
-/// Receive buffers of a connection, besides the posted ones.
+/// Receive buffers of a connection that are not posted, and their parameters.
 pub(crate) struct RxBuffers {
     /// Unused buffers of the current size.
     spare: KVec<Buffer>,
-    /// Size of each in bytes.
+    /// Size of each buffer in bytes.
     size: u32,
     /// Number to keep posted while the reader keeps up.
     window: u16,
-    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while so few
-    /// buffers are posted, for lack of memory, that the peer may not send: nothing else would
-    /// happen on such a connection. Also set while a local message waits for the memory of the
-    /// peer's buffer.
+    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while, for lack
+    /// of memory, so few buffers are posted that the peer may not send: only a timer restarts such
+    /// a connection. Also set while a local message waits for the memory of the peer's buffer.
     pause: Jiffies,
-    /// Permission for large ones.
+    /// Permission for large buffers.
     large: Option<LargeRight>,
     /// Size requested by ChRcvBuf, until [`resize`] has replied.
     wanted: Option<u32>,
@@ -146,7 +144,7 @@ impl RxBuffers {
         self.size
     }
 
-    /// Handles a request of the peer for larger ones.
+    /// Handles the peer's request for larger buffers.
     pub(super) fn want(&mut self, size: u32) {
         self.wanted = Some(size);
     }
@@ -163,7 +161,8 @@ impl RxBuffers {
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
-            // Reached only if the peer has spent its last credits on payload; it gets no more.
+            // Reached only if the peer has spent its last credits on payload. No buffers are added
+            // for it.
             return 0;
         }
         let left = rcvbuf.saturating_sub(unread);
@@ -183,7 +182,7 @@ impl RxBuffers {
 }
 
 impl Connection {
-    /// Takes the first receive buffers, and the permission if they are large.
+    /// Takes over the first receive buffers, and the permission if they are large.
     pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
@@ -191,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Grows to the number of receive buffers for the program's end of a large flow.
+    /// Grows to the number of receive buffers for a large stream.
     fn grow(&mut self, sk: &SdpSock) {
         let Some(endpoint) = &self.endpoint else {
             return;
@@ -205,15 +204,15 @@ impl Connection {
         let _ = self.keep(buffer);
     }
 
-    /// Keeps a receive buffer for posting, if it is needed and there is memory for its place.
-    /// Returns true if it is kept.
+    /// Keeps a receive buffer for posting, if it is needed and its slot can be allocated. Returns
+    /// true if it is kept.
     #[must_use]
     fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
             return false;
         };
         let wanted = self.there(endpoint) < LEAST_BUFFERS.into() || !pressure::is_exhausted();
-        // there are places for the least number from the beginning
+        // slots for the minimum exist from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
             && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
@@ -243,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Sets the retry timer: for lack of memory the peer may not send, or a sent message has not
+    /// Sets the retry timer if, for lack of memory, the peer may not send or a sent message has not
     /// arrived.
     pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
@@ -264,7 +263,7 @@ impl Connection {
         let posted = |c: &Endpoint| c.posted_receives() <= most;
         left < PAYLOAD_CREDITS
             && self.rx.memory() > 0
-            // others may be about to be posted
+            // others may be posted soon
             && self.target(sk) <= most
             && self.endpoint.as_ref().is_some_and(posted)
     }
@@ -277,8 +276,8 @@ impl Connection {
             .target(sk.rcvbuf(), self.rx.memory(), advert)
     }
 
-    /// Returns true if enough receive buffers are missing to post them: a quarter, since posting
-    /// one costs as much as posting all.
+    /// Returns true if a quarter of the receive buffers is missing: posting one costs as much as
+    /// posting all.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
@@ -289,8 +288,8 @@ impl Connection {
         few(self.rx_buffers.window.max(LEAST_BUFFERS)) && few(self.target(sk))
     }
 
-    /// Posts the missing receive buffers, if enough are missing. They are allocated without the
-    /// lock: sets `wakeups` if there are not enough.
+    /// Posts the missing receive buffers, if enough are missing. Buffers are allocated without the
+    /// lock: sets a wakeup if too few are spare.
     pub(crate) fn refill(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if !self.wants_refill(sk) {
             return;
@@ -338,7 +337,7 @@ impl Connection {
     }
 }
 
-/// Returns true if buffers `mapped` without the connection's lock are for this endpoint. The
+/// Returns true if buffers `mapped` without the connection's lock belong to this endpoint. The
 /// socket may have a new connection meanwhile.
 fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
     match (endpoint.mapper(), mapped) {
@@ -354,7 +353,7 @@ fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer>
 }
 
 /// Posts the first `n` buffers of a connection. On a local connection the sender allocates their
-/// memory, unless that takes more than a page, for which it might wait long.
+/// memory, except for buffers above one page, whose allocation might take long.
 pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
     let posted = match size <= PAGE_SIZE {
         true => endpoint.post_without_memory(size, n),
@@ -367,7 +366,7 @@ pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result
     endpoint.flush()
 }
 
-/// Makes larger receive buffers to begin with.
+/// Allocates the first larger receive buffers.
 fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffer>> {
     let mut buffers = vec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
@@ -402,11 +401,11 @@ pub(crate) fn resize(sk: &SdpSock) {
     };
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
-    // there may be smaller blocks, or the permission for them, when there are no large ones
+    // smaller blocks, or the permission for them, may be available when large ones are not
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
-        // only these remain once the present ones are used up
+        // only these remain once the current ones are used up
         .find_map(|size| Some((size, first_buffers(size, mapper.as_ref()).ok()?)));
     {
         let mut c = sk.connection();
@@ -431,7 +430,7 @@ pub(crate) fn resize(sk: &SdpSock) {
             c.stats.resizes += 1;
             c.grow(sk);
         } else {
-            // the size stays the same, and the reply contains it
+            // the size stays the same; the reply reports it
             protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
         }
         if holds {
@@ -441,7 +440,7 @@ pub(crate) fn resize(sk: &SdpSock) {
     }
 }
 
-/// Allocates missing receive buffers, as far as there is memory, and posts them.
+/// Allocates missing receive buffers, as far as memory is available, and posts them.
 pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     loop {
         let (size, lacking, mapper) = {
@@ -471,8 +470,7 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     }
 }
 
-/// Allocates the memory of the peer's buffers that local messages wait for, as far as there is
-/// some.
+/// Allocates the memory of the peer's buffers that local messages wait for, as far as available.
 fn refill(sk: &SdpSock) {
     let lacking = || sk.connection().endpoint.as_ref()?.lacks_memory();
     while let Some(size) = lacking() {
@@ -485,7 +483,7 @@ fn refill(sk: &SdpSock) {
     }
 }
 
-/// Allocates the receive buffers without which the peer may not send, after a failed allocation.
+/// Allocates the minimum of receive buffers that the peer needs to send, after a failed allocation.
 /// Context: worker, which may wait for memory.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Access of the tests' raw ends to a connection.
+//! Access of the test module's raw peers to a connection.
 
 use super::{Connection, SdpSock};
 use crate::transport::{CmLink, Endpoint};
 
 impl Connection {
-    /// Takes the endpoint away.
+    /// Takes the endpoint out of the connection.
     pub(crate) fn take_endpoint(&mut self) -> Option<Endpoint> {
         self.endpoint.take()
     }

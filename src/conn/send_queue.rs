@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Bytes that a socket has accepted from send calls and that are not known to have arrived yet.
+//! Bytes accepted from send calls and not acknowledged yet.
 //!
 //! They form a stream with 64-bit positions in chunks of kernel memory. A send call takes the last
 //! chunk's memory out ([`SendQueue::open`]), fills it without a lock, and puts it back
-//! ([`SendQueue::close`]). Messages are cut from the stream at any place, so small sends coalesce
-//! by themselves. Chunks are mapped once and reused.
+//! ([`SendQueue::close`]). A message may begin and end anywhere in the stream, so small sends
+//! coalesce. Chunks are mapped once and reused.
 
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
@@ -36,7 +36,7 @@ struct Chunk {
     buffer: Buffer,
     start: u64,
     len: u32,
-    /// Set when nothing may be added.
+    /// Set when no more bytes may be added.
     sealed: bool,
 }
 
@@ -53,8 +53,8 @@ impl Chunk {
         !self.sealed && self.len() < self.buffer.capacity()
     }
 
-    /// Returns true if a send call has its memory. Nothing is sent from it meanwhile. A sealed
-    /// chunk without memory was exchanged.
+    /// Returns true if a send call has taken the chunk's memory. Nothing is sent from the chunk
+    /// meanwhile. A sealed chunk without memory was exchanged.
     fn is_open(&self) -> bool {
         !self.sealed && !self.buffer.has_memory()
     }
@@ -81,18 +81,18 @@ impl OpenChunk {
 pub(crate) struct SendQueue {
     most_sges: usize,
     chunks: Ring<Chunk>,
-    /// Number of chunks at the front that are sent entirely.
+    /// Number of chunks at the front that are completely sent.
     sent_whole: usize,
     spare: KVec<Buffer>,
-    /// Position behind the last byte that may be sent.
+    /// Stream position after the last byte that may be sent.
     end: u64,
     /// Position of the next byte to send.
     sent: u64,
-    /// Position up to which all bytes are known to have arrived.
+    /// Position up to which all bytes are acknowledged.
     done: u64,
-    /// Position behind the last small message.
+    /// Position after the last small message.
     small: u64,
-    /// Position behind the unsent urgent byte.
+    /// Position after the unsent urgent byte.
     urgent: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ impl SendQueue {
         self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)
     }
 
-    /// Returns the number of bytes accepted and not known to have arrived (`SIOCOUTQ`).
+    /// Returns the number of accepted and unacknowledged bytes (`SIOCOUTQ`).
     pub(crate) fn queued(&self) -> usize {
         self.end.wrapping_sub(self.done) as usize
     }
@@ -127,12 +127,12 @@ impl SendQueue {
         self.end.wrapping_sub(self.sent) as usize
     }
 
-    /// Returns true if a small message is not known to have arrived.
+    /// Returns true if a small message is not acknowledged.
     pub(crate) fn small_in_flight(&self) -> bool {
         self.small > self.done
     }
 
-    /// Notes that the message just sent had space for more bytes.
+    /// Records that the last message had space for more bytes.
     pub(crate) fn was_small(&mut self) {
         self.small = self.sent;
     }
@@ -150,7 +150,7 @@ impl SendQueue {
     }
 
     /// Opens the chunk for the next bytes: the last one if it has space, else an unused one of at
-    /// least `size`. `None`: the caller makes one and calls [`SendQueue::open_new`].
+    /// least `size`. `None`: the caller allocates one and calls [`SendQueue::open_new`].
     pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
         if self.chunks.back_mut().is_some_and(|c| c.has_space()) {
             return self.open_last();
@@ -160,7 +160,7 @@ impl SendQueue {
         self.open_new(buffer)
     }
 
-    /// Opens a chunk of this buffer, which is mapped for sending; `None` if there is no place.
+    /// Opens a chunk on this buffer, which is mapped for sending; `None` if the queue is full.
     pub(crate) fn open_new(&mut self, buffer: Buffer) -> Option<OpenChunk> {
         let chunk = Chunk {
             buffer,
@@ -181,7 +181,7 @@ impl SendQueue {
         Some(OpenChunk { memory, len })
     }
 
-    /// Closes a chunk; the first `n` bytes of its free space may be sent from now on.
+    /// Closes a chunk; the first `n` bytes of its free space may now be sent.
     pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
         let Some(last) = self.chunks.back_mut().filter(|c| c.is_open()) else {
             return;
@@ -195,7 +195,7 @@ impl SendQueue {
                 self.keep(unused.buffer);
             }
         }
-        // Without memory there is no space until some of them have arrived.
+        // If the allocation fails, space appears once some chunks have arrived.
         self.chunks.grow(CHUNKS, GFP_NOWAIT);
     }
 
@@ -210,7 +210,7 @@ impl SendQueue {
             .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
-    /// Returns the chunk of the next byte to send, and the offset there.
+    /// Returns the chunk that contains the next byte to send, and the offset in it.
     fn next(&self) -> Option<(usize, usize)> {
         let c = self.chunks.get(self.sent_whole)?;
         let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
@@ -230,8 +230,8 @@ impl SendQueue {
         behind.fold(len(i).saturating_sub(off), usize::saturating_add)
     }
 
-    /// Returns the buffer that holds exactly the next `n` unsent bytes, from its beginning. Seals
-    /// its chunk, to which no bytes are added then: the buffer may be exchanged for another one.
+    /// Returns the buffer that contains exactly the next `n` unsent bytes from its start. Seals its
+    /// chunk, so that no bytes are added: the buffer may be exchanged for another one.
     pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
         let (i, off) = self.next()?;
         let c = self.chunks.get_mut(i)?;
@@ -264,7 +264,7 @@ impl SendQueue {
         (sges, count)
     }
 
-    /// Advances behind the next `n` bytes, which the transport has.
+    /// Advances past the next `n` bytes, which are posted to the transport.
     pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
         let sent = self.sent.saturating_add(n as u64).min(self.end);
         self.sent = sent;
@@ -277,7 +277,7 @@ impl SendQueue {
         }
     }
 
-    /// Frees everything before position `to`, which has arrived.
+    /// Frees everything before position `to`: those bytes have arrived.
     pub(crate) fn complete(&mut self, to: u64) {
         self.done = self.done.max(to.min(self.sent));
         let done = self.done;
@@ -290,8 +290,8 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless there are enough or no memory for its slot. A chunk exchanged
-    /// for a buffer without memory is not kept.
+    /// Keeps an unused chunk, unless enough are kept or its slot cannot be allocated. A chunk
+    /// exchanged for a buffer without memory is not kept.
     fn keep(&mut self, buffer: Buffer) {
         if buffer.has_memory() && !pressure::is_exhausted() {
             let _ = vec::push(&mut self.spare, SPARE, buffer, GFP_NOWAIT);
@@ -303,7 +303,7 @@ impl SendQueue {
         self.spare.clear();
     }
 
-    /// Returns true if more bytes can be queued within the memory that every connection may have.
+    /// Returns true if more bytes fit into the minimum that every connection may use.
     pub(crate) fn needs_little(&self) -> bool {
         let last = self.chunks.len().checked_sub(1);
         let last = last.and_then(|i| self.chunks.get(i));

@@ -15,7 +15,7 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// MaxAdverts of this end. Above 1, which marks peers that run this module.
+/// MaxAdverts of this end. Above 1: this marks peers that run this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;
@@ -30,7 +30,7 @@ pub(crate) fn config(own: &Params) -> Config {
     }
 }
 
-/// Returns the use of adverts by the new connection.
+/// Returns how the new connection uses adverts.
 pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
     match endpoint.limits().pinned_pages {
         0 => ZeroCopy::Off,
@@ -54,9 +54,9 @@ pub(crate) struct Prepared {
     spare: KVec<Buffer>,
     /// Number of posted receive buffers.
     pub(crate) posted: u16,
-    /// Size of each in bytes.
+    /// Size of each receive buffer in bytes.
     size: u32,
-    /// Longest message that fits.
+    /// Longest message that fits a receive buffer.
     pub(crate) announced: u32,
 }
 
@@ -82,7 +82,7 @@ impl Prepared {
         })
     }
 
-    /// Hands everything to the connection.
+    /// Moves all memory to the connection.
     pub(crate) fn install(self, c: &mut Connection) {
         c.tx = self.tx;
         c.rx = self.rx;
@@ -91,7 +91,7 @@ impl Prepared {
     }
 }
 
-/// The connection is established: it may use more memory now.
+/// Lets an established connection use more memory.
 pub(crate) fn grow(sk: &SdpSock) {
     sk.grow_sndbuf(SEND_BUFFER);
 }

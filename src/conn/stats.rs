@@ -2,8 +2,8 @@
 
 //! Counters.
 //!
-//! Each connection has its own counters, under its lock. The namespace sums those of destroyed
-//! connections; a reader of `/proc/net/sdpstats` adds those of living ones.
+//! Each connection has its own counters, under its lock. The namespace keeps the sum of destroyed
+//! connections; a reader of `/proc/net/sdpstats` adds the existing ones.
 
 use super::FallbackReason;
 use crate::memory::protect::Refusal;
@@ -12,7 +12,7 @@ use core::num::Wrapping;
 
 const MIDS: usize = Mid::ALL.len();
 
-/// Counts one by its index.
+/// Increments the counter with this index.
 pub(super) fn count(counts: &mut [u64], at: usize) {
     if let Some(n) = counts.get_mut(at) {
         *n = n.wrapping_add(1);
@@ -34,7 +34,7 @@ macro_rules! counters {
             pub(crate) sent: [u64; MIDS],
             /// Messages received, by [`Mid::index`].
             pub(crate) received: [u64; MIDS],
-            /// Outcomes of `IPPROTO_SDP` sockets, by [`FallbackReason::index`].
+            /// Results of `IPPROTO_SDP` sockets, by [`FallbackReason::index`].
             pub(crate) outcomes: [u64; FallbackReason::ALL.len()],
             /// Blocks that were not protected, by [`Refusal::index`].
             pub(crate) async_refused: [u64; Refusal::COUNT],
@@ -82,17 +82,17 @@ counters! {
     /// Enlargements of the receive buffers on the peer's request.
     resizes,
     keepalive_probes,
-    /// Connections that were suspended by the peer, which ends them.
+    /// Connections suspended by the peer; they are closed.
     suspended,
     /// Connections that the transport lost.
     transport_errors,
     /// Connections that the peer reset.
     resets,
-    /// Connections whose peer was silent for too long, or took no bytes.
+    /// Connections whose peer was silent for too long, or received no bytes.
     timeouts,
-    /// Connections lost because the peer did not return memory.
+    /// Connections aborted because the peer did not return memory.
     withheld,
-    /// Connection requests that met a full backlog.
+    /// Connection requests rejected because of a full backlog.
     backlog_drops,
     /// Connection requests without a valid Hello.
     bad_hellos,
@@ -106,38 +106,38 @@ counters! {
     direct_written,
     /// Bytes received that the peer wrote into a reader's memory by RDMA.
     direct_filled,
-    /// Pieces to write that were queued behind another one.
+    /// WRITEs that were queued behind another one.
     direct_queued,
     /// Bytes that a local task copied for the peer's transfer.
     direct_helped,
-    /// Times that blocks crossed a SinkAvail and were written there.
+    /// Times that blocks crossed a SinkAvail and were written to that memory.
     direct_void,
-    /// Own blocks that the peer did not read to the end.
+    /// Own blocks that the peer did not read completely.
     direct_returned,
     /// Times that the peer's blocks were refused.
     direct_refused,
-    /// Times that a call's memory was not pinned, for any reason.
+    /// Times that a call's memory could not be pinned, for any reason.
     unpinnable,
     /// Write-protected blocks sent after their call had returned.
     async_blocks,
-    /// Times that a task waited to write to one.
+    /// Times that a task waited to write to such a block.
     async_touched,
-    /// Blocks copied because a task waited to write there.
+    /// Blocks copied because a task waited to write to them.
     async_copied,
-    /// Times that memory was not pinned because the budget was used up.
+    /// Times that memory was not pinned because the pinning limit was reached.
     pin_refusals,
     /// Times that memory was not pinned because of the user's `RLIMIT_MEMLOCK`.
     pin_unlockable,
     /// Times that memory was still pinned from an earlier call.
     pin_hits,
-    /// Pages pinned now for sending. Only in a sum.
+    /// Pages pinned now for sending; used only in sums.
     pinned_send,
-    /// Pages pinned now for receiving. Only in a sum.
+    /// Pages pinned now for receiving; used only in sums.
     pinned_receive,
 }
 
 impl Stats {
-    /// Counts a block that was not protected.
+    /// Counts a block that could not be write-protected.
     pub(crate) fn count_unprotected(&mut self, why: usize) {
         count(&mut self.async_refused, why);
     }

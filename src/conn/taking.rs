@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Continuation of a sender whose small messages wait until the local peer has drained its queue.
+//! Lets the local peer's task continue a sender whose small messages wait until the peer has
+//! drained its queue.
 //!
-//! The peer's task sends them, under the sender's connection lock. It does not wait for that lock:
-//! it sets `told`, then tries the lock. A holder releases the lock, then checks `told`. So at least
-//! one of the two sees the other and sends. `tests/host/loom` compiles this file.
+//! The peer's task sends them, under the sender's connection lock. The peer's task does not wait
+//! for that lock: it sets `told`, then tries the lock. A holder releases the lock, then checks
+//! `told`. So at least one of the two sees the other's flag and sends. `tests/host/loom` compiles
+//! this file.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
@@ -12,9 +14,9 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 pub(crate) struct Taking {
     /// Set while messages wait. Written under the connection's lock.
     awaited: Atomic<i32>,
-    /// Set by the peer's task once it has drained its queue, and not consumed yet.
+    /// Set by the peer's task once it has drained its queue, until consumed.
     told: Atomic<i32>,
-    /// Set while a task sends what was left, perhaps the same task further up its stack.
+    /// Set while a task sends the waiting messages, perhaps the same task further up its stack.
     pub(super) going_on: Atomic<i32>,
 }
 
@@ -27,7 +29,7 @@ impl Taking {
         }
     }
 
-    /// Sets if messages wait. Called under the connection's lock.
+    /// Sets whether messages wait. Called under the connection's lock.
     pub(crate) fn set_awaited(&self, awaited: bool) {
         let awaited = i32::from(awaited);
         if self.awaited.load(Relaxed) != awaited {
@@ -35,12 +37,12 @@ impl Taking {
         }
     }
 
-    /// Records that the peer has drained its queue. Its task tries the lock afterwards.
+    /// Records that the peer has drained its queue. The peer's task tries the lock afterwards.
     pub(crate) fn notify(&self) {
         self.told.xchg(1, Full);
     }
 
-    /// Consumes the record; the caller polls afterwards. Called under the connection's lock.
+    /// Consumes `told`; the caller polls afterwards. Called under the connection's lock.
     pub(crate) fn check(&self) {
         if self.told.load(Relaxed) != 0 {
             self.told.xchg(0, Full);

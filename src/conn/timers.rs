@@ -3,29 +3,29 @@
 //! Table of a connection's deadlines; the socket's one kernel timer is set to the earliest.
 //! Independent of the kernel: `tests/host/conn` compiles this file, too.
 //!
-//! Jiffies wrap around: a time is past if it lies less than half of the range behind now.
+//! Jiffies wrap around: a time is past if it is less than half of the range before now.
 
 use crate::sys::time::Jiffies;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// End of the connection, or of the time for an SDP reply before the fallback to TCP.
+    /// Closing the connection, or the end of the wait for an SDP reply before the fallback to TCP.
     Close,
-    /// Corked bytes are sent.
+    /// Sending of corked bytes.
     Cork,
-    /// accept(2) may return a connection without data (`TCP_DEFER_ACCEPT`).
+    /// End of `TCP_DEFER_ACCEPT`: accept(2) may return the connection without data.
     DeferAccept,
-    /// Allocation of receive buffers is retried.
+    /// Retry of a failed allocation of receive buffers.
     Memory,
-    /// Memory for the send queue may be available again.
+    /// Check for memory of the send queue.
     Space,
-    /// A peer without credits for this end is notified of the waiting bytes.
+    /// Notification of a peer that has granted no credits for the waiting bytes.
     Kick,
-    /// The peer's adapter has to have acknowledged something.
+    /// Check that the peer's adapter has acknowledged something.
     Ack,
-    /// Blocks with a waiting writer have to be writable, or are moved again.
+    /// Check that blocks with a waiting writer are writable, and retry of their move.
     GiveBack,
-    /// Spare blocks are freed if the connection is idle.
+    /// Freeing of spare blocks of an idle connection.
     Trim,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Timers {
     at: [Option<Jiffies>; TIMERS],
 }
 
-/// Returns the time until then; 0 if it is past.
+/// Returns the time until `at`; 0 if it is past.
 fn left(at: Jiffies, now: Jiffies) -> Jiffies {
     match at.wrapping_sub(now) {
         left if left > Jiffies::MAX / 2 => 0,
@@ -84,7 +84,8 @@ impl Timers {
         due
     }
 
-    /// Returns the time until the earliest of them and of `others`, which are not in the table.
+    /// Returns the time until the earliest of these deadlines and of `others`, which are not in the
+    /// table.
     pub(crate) fn next<const N: usize>(
         &self,
         others: [Option<Jiffies>; N],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Outgoing messages: their choice and posting.
+//! Outgoing messages: selects and posts them.
 
 use super::send_queue::LARGE_CHUNK;
 use super::stats;
@@ -18,16 +18,16 @@ use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-/// One in this many messages is signaled, besides the last of a run.
+/// One in this many messages is signaled, besides the last of a batch.
 const SIGNAL_EVERY: u32 = 8;
-/// Bytes of a message from which its buffer is given away, where that is possible, and not copied.
+/// Message size from which the buffer is exchanged instead of copied, where that is possible.
 const LEAST_EXCHANGE: usize = 4096;
-/// Time that bytes wait for credits of a peer that polls only in its calls: its next call may be
-/// far, and its kernel's space can be used without one.
+/// Delay before a peer is notified of bytes that wait for its credits, if it polls only in its
+/// calls: its next call may be far off, and its kernel has space without one.
 const KICK_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
-    /// Sends what may be sent. `zcopy`: memory of programs is posted.
+    /// Sends all messages that may be sent. `zcopy`: blocks of program memory are posted.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups, zcopy: bool) {
         let mut failed = None;
         if zcopy {
@@ -88,15 +88,15 @@ impl Connection {
         }
     }
 
-    /// A work request was not taken: the connection is lost.
+    /// Handles a work request that could not be posted: the connection is lost.
     pub(super) fn cannot_post(&mut self, sk: &SdpSock, e: Error, wakeups: &mut Wakeups) {
         self.stats.transport_errors += 1;
-        // An error of the device about a work request would mislead a program.
+        // The device's error code would mislead a program.
         debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
         self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
     }
 
-    /// Returns true if nothing was due the last time, and nothing can be by now.
+    /// Returns true if the last turn had nothing to send, and nothing can have changed.
     #[inline]
     fn has_nothing_to_send(&self, sk: &SdpSock) -> bool {
         let (Some(endpoint), Some(protocol)) = (&self.endpoint, &self.protocol) else {
@@ -104,17 +104,17 @@ impl Connection {
         };
         self.tx.unsent() == 0
             && (protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
-                // the first message shows that the peer has the reply
+                // the first message shows that the peer has received the reply
                 || sk.state() == State::SynRecv)
     }
 
-    /// Returns true if a reader waits that has read everything.
+    /// Returns true if a reader is waiting and has read everything.
     fn reader_waits(&self, sk: &SdpSock) -> bool {
         self.rx.is_empty() && sk.data().readers.load(Relaxed) > 0
     }
 
-    /// Returns the message to post now and the stream bytes that may follow, or the reason why
-    /// they are held back.
+    /// Returns the message to post now and the stream bytes it may contain, or the reason why it is
+    /// held back.
     #[inline]
     fn next_message(
         &mut self,
@@ -133,7 +133,7 @@ impl Connection {
         }
         let offer = Offer {
             queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
-            // the urgent byte is behind the rest of a block
+            // the urgent byte is after the rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which is signaled; an unsignaled
@@ -141,8 +141,8 @@ impl Connection {
             in_flight: u16::from(
                 self.tx.small_in_flight() || endpoint.is_behind() && !self.cork.is_lifted(),
             ),
-            // Bytes that do not fit one message because of their memory layout are not held back:
-            // so only the last bytes are, and the message before them is signaled.
+            // Bytes beyond the SGE limit of a message are not held back. So only the last bytes
+            // are, and the message before them is signaled.
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Posts any other message, with payload of what may go of the stream.
+    /// Posts any other message, with as many stream bytes as may be sent.
     #[inline]
     fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &NextTx) -> Result {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_ref())
@@ -192,7 +192,7 @@ impl Connection {
         self.unsignaled = self.unsignaled.saturating_add(1);
         // the peer's buffers may grow before the rest is sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
-        // later bytes wait for the peer, perhaps long
+        // later bytes wait for the peer's credits, perhaps long
         let stalls = protocol.credits() < PAYLOAD_CREDITS;
         let last = n > 0 && (unsent.saturating_sub(n) < full || stalls);
         let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting: polling for the time of [`BusyPoll`], then sleeping.
+//! Waiting in socket calls: polls for the time of [`BusyPoll`], then sleeps.
 //!
 //! A polling caller polls the completion queues, so that no notification is needed; on a local
 //! connection the sender notifies it.
@@ -12,13 +12,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Checks for an event between two polls of the completion queue, which takes some ten times as
-/// long.
+/// Number of checks for an event between two polls of the completion queue, which take some ten
+/// times as long.
 const SPINS: u32 = 8;
 
-/// Registration of a caller that waits for space to write, from before its last check until after
-/// the wait: space that appears after the check is notified. Other space is not, which would wake
-/// callers that wait for something else.
+/// Registers a caller that waits for send space, from before its last check until after the wait:
+/// space that appears after the check is notified. Space is not notified without a registered
+/// caller: it would wake callers that wait for something else.
 pub(crate) struct SpaceWanted<'a>(&'a Socket);
 
 impl Drop for SpaceWanted<'_> {
@@ -28,7 +28,7 @@ impl Drop for SpaceWanted<'_> {
 }
 
 impl SdpSock {
-    /// Registers a caller that waits for space. It checks for space afterwards, with the
+    /// Registers a caller that waits for space. The caller then checks for space, under the
     /// connection's lock.
     pub(crate) fn await_space(&self) -> SpaceWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
@@ -41,7 +41,7 @@ impl SdpSock {
     }
 
     /// Polls for an event after `seq`, and for completions if `polls`. Returns true if one has
-    /// arrived. Ends when another task wants the processor: the scheduler can wake a sleeping task
+    /// arrived. Ends when another task needs the processor: the scheduler can wake a sleeping task
     /// on an idle processor, but does not move one that only yields.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
@@ -84,7 +84,7 @@ impl SdpSock {
         // before the first check, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
-            // without the caller's work for its peer before and after
+            // excludes the caller's work for its peer before and after
             let start = Instant::<Monotonic>::now();
             let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
             if polls {
@@ -117,7 +117,7 @@ impl SdpSock {
         let events = &self.data().events;
         events.enter();
         lock.unlocked(|| {
-            // Events left to a worker until now may be waiting for it: poll first.
+            // Earlier events may be waiting for a worker: poll first.
             self.progress();
             let r = sleep();
             events.leave();

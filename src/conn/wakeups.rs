@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Wakeups that a turn of the connection has found necessary.
+//! Wakeups collected while the connection's state is updated.
 //!
 //! [`Wakeups`] are collected under the connection's lock and delivered without it, when the
 //! [`Guard`](super::guard::Guard) of the lock is dropped.
@@ -46,7 +46,7 @@ pub(crate) struct Wakeups {
     set: u32,
     /// Number of completion events consumed.
     pub(super) events: u32,
-    /// Number of these that had woken pollers.
+    /// Number of these events that had woken pollers.
     pub(super) to_pollers: u32,
 }
 
@@ -65,7 +65,7 @@ impl Wakeups {
         self.set & w as u32 != 0
     }
 
-    /// Removes a wakeup. Returns true if it was there.
+    /// Removes a wakeup. Returns true if the set contained it.
     pub(super) fn take(&mut self, w: Wakeup) -> bool {
         let had = self.has(w);
         self.set &= !(w as u32);
@@ -87,7 +87,7 @@ impl Wakeups {
         self.events > 0 && self.to_pollers == self.events
     }
 
-    /// Wakes the waiters, and the pollers unless excluded. The connection's lock is not held.
+    /// Wakes the waiters, and the pollers unless excluded. Context: without the connection's lock.
     pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
         if self.has(Wakeup::State) && pollers {
             // before the waiter continues: later it would look like a result of the waiter's own

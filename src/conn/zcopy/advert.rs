@@ -14,8 +14,8 @@
 //!  any of them -- connection lost --> Lost
 //! ```
 //!
-//! The cookie identifies a block among all earlier and later ones of the connection. Several may
-//! end at once, and a slot may have another block by then.
+//! The cookie distinguishes a block from all earlier and later ones of the connection. Several
+//! blocks may complete at once, and a slot may contain another block by then.
 
 use crate::protocol::Block;
 
@@ -28,13 +28,13 @@ pub(crate) enum AdvertState {
     Queued,
     /// Sent: the peer may access it.
     Posted,
-    /// The peer is done with it, or it was never sent.
+    /// The peer's use has ended, or it was never sent.
     Done,
     /// The invalidation is posted.
     Invalidating,
     /// The peer's access has ended.
     Invalid,
-    /// The connection is lost, and the memory belongs to the transport until that is destroyed.
+    /// The connection is lost; the transport owns the memory until its destruction.
     Lost,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum AdvertState {
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
     pub(crate) memory: M,
-    /// Block that the message contains.
+    /// Block that the SrcAvail or SinkAvail contains.
     pub(crate) segment: Block,
     /// Cookie of the invalidation.
     pub(crate) cookie: u64,
@@ -103,7 +103,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Records the bytes transferred at its start. Returns the number of new ones.
+    /// Records the bytes transferred at its start. Returns the number of newly transferred ones.
     pub(crate) fn moved(&mut self, done: u32) -> u32 {
         let before = core::mem::replace(&mut self.done, done.min(self.segment.size));
         self.done.saturating_sub(before)
@@ -139,8 +139,8 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if the owner may take the memory: nothing accesses it, or the transport owns
-    /// it.
+    /// Returns true if the owner may take the memory back: nothing accesses it, or the transport
+    /// owns it.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Order of the stream around blocks: the bytes before a block, its advert, or the part that the
+//! Order of the stream around blocks: the bytes before a block, its advert, and the rest that the
 //! peer has not read.
 
 use super::super::{Connection, Wakeup, Wakeups};
@@ -12,17 +12,17 @@ use crate::sys::time::jiffies;
 use crate::transport::{Access, BlockSpan, SendWr, Transfer};
 use kernel::prelude::*;
 
-/// Next part of the stream, by its order.
+/// Next part of the stream to send.
 pub(crate) struct NextTx {
     /// Number of bytes.
     pub(crate) unsent: usize,
-    /// Maximum number of them in one message.
+    /// Maximum number of bytes in one message.
     pub(crate) limit: usize,
-    /// Set if more follows that is not counted here.
+    /// Set if uncounted bytes follow.
     pub(crate) more: bool,
-    /// Block to advertise behind them.
+    /// Block to advertise after these bytes.
     pub(crate) source: Option<Block>,
-    /// Their memory and the cookie, if they are of a block.
+    /// Memory and cookie of the bytes, if they belong to a block.
     pub(crate) rest: Option<(BlockSpan, u64)>,
 }
 
@@ -33,8 +33,7 @@ impl NextTx {
 }
 
 impl Connection {
-    /// Returns the bytes sent by the program that are not known to have arrived, without those
-    /// that a call waits for.
+    /// Returns the number of unacknowledged bytes, without those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         let detached = self.zcopy.blocks.detached_bytes();
         self.tx.queued().saturating_add(detached)
@@ -59,7 +58,7 @@ impl Connection {
         let Some((next, at)) = self.zcopy.blocks.next() else {
             return;
         };
-        // bytes queued behind the block go after it
+        // bytes queued after the block are sent after it
         ahead.unsent = at.saturating_sub(self.tx.sent()) as usize;
         ahead.more = true;
         if let Next::Advert(block) = next {
@@ -97,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Posts a message with unsent bytes of a block. It is signaled: after a recall no later one
-    /// would complete it, and its call would wait forever.
+    /// Posts a message with unsent bytes of a block. The message is signaled: after a recall no
+    /// later one would complete the block, and its call would wait forever.
     pub(crate) fn post_rest(&mut self, message: &Outgoing, rest: (BlockSpan, u64)) -> Result {
         let (span, cookie) = rest;
         let header = message.header.get(..message.header_len.into());
@@ -121,7 +120,8 @@ impl Connection {
     }
 
     /// Handles the next block, except by messages: advertises it, writes its rest to a waiting
-    /// reader of the peer, or selects another way. Returns true if the caller has to check again.
+    /// reader of the peer, or selects another method. Returns true if the caller has to check
+    /// again.
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
@@ -187,8 +187,8 @@ impl Connection {
             .is_some_and(|p| p.sources_outstanding() == 0)
     }
 
-    /// Returns true if the next block, a call's, may be written to a reader of the peer once it is
-    /// its turn.
+    /// Returns true if the next block belongs to a call and may be written to a reader of the peer
+    /// once all earlier bytes are sent.
     fn waits_its_turn(&self, at: u64) -> bool {
         let waits = match self.may_write() {
             true => at != self.tx.sent(),
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Records sent bytes of the rest of a block.
+    /// Records completed bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.blocks.rest_gone(cookie, bytes));
         self.alive.progress(jiffies());

@@ -3,13 +3,13 @@
 //! Blocks that no call waits for: sends with `MSG_ZEROCOPY`, of programs and of io_uring.
 //!
 //! A call pins the next bytes, adds them to the connection's blocks ([`super::tx_blocks`]), and
-//! continues. Usually the peer reads them; the rest goes from the same pages, as WRITE to a
-//! waiting reader of the peer, or in messages. Each turn of the connection takes sent blocks out
-//! and releases their memory without the lock, which notifies the program ([`Notify`]).
+//! continues. Usually the peer reads them. The rest is sent from the same pages, by RDMA WRITE to a
+//! waiting reader of the peer or in messages. Each turn of the connection takes completed blocks
+//! out and releases their memory without the lock, which notifies the program ([`Notify`]).
 //!
-//! A peer that reads nothing keeps the memory pinned, which is charged to the sender's budget. At
-//! most [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or
-//! gets EAGAIN.
+//! If the peer reads nothing, the memory stays pinned and charged to the sender. At most
+//! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or gets
+//! EAGAIN.
 
 use super::super::{keepalive, Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::Advert;
@@ -22,7 +22,7 @@ use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 
-/// Least number of bytes of a block.
+/// Minimum size of a block in bytes.
 pub(crate) const LEAST: usize = 16384;
 
 /// Result of an attempt to add a block.
@@ -30,13 +30,13 @@ pub(crate) const LEAST: usize = 16384;
 pub(crate) enum Added {
     /// Bytes of the call were added.
     Block,
-    /// The maximum number is in flight.
+    /// The maximum number of blocks is in flight.
     Full,
-    /// This many bytes are better copied.
+    /// The next bytes, this many, should be copied.
     Copy(usize),
 }
 
-/// Adds the next bytes of a call as a block with the completion `notice`. Context: process, socket
+/// Adds the next bytes of a call as a block whose completion is `notice`. Context: process, socket
 /// lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyCompletion) -> Added {
     let want = {
@@ -47,7 +47,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyComp
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
     };
     let want = match want {
-        // sent in messages
+        // these are sent in messages
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };
@@ -77,8 +77,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyComp
     added
 }
 
-/// Returns the next byte of a call, for a SrcAvail. Taken before pinning: pinned memory holds the
-/// device, so nothing may fault afterwards.
+/// Returns the next byte of a call, for a SrcAvail. Read before pinning: pinned memory holds the
+/// device, so no page fault is allowed afterwards.
 pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     let mut first = [0];
     if message.take(&mut first) != 1 {
@@ -89,22 +89,22 @@ pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     Some(first)
 }
 
-/// Party that waits for a block.
+/// Waiter for the completion of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The call, of which `left` bytes are left.
+    /// The call, which has `left` more bytes.
     Caller { left: usize },
     /// The program, for its completion.
     Completion,
-    /// Threads that write to it, which is protected.
+    /// Threads that write to the block, which is write-protected.
     Writers,
 }
 
-/// Adds memory as the last block. Releases it if this fails.
+/// Adds memory as the last block, or releases it on failure.
 pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: Waits) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
-    // the peer may have returned blocks, or taken its memory back, during pinning
+    // the peer may have returned blocks, or its sink advert, during pinning
     let fits = match waits {
         Waits::Caller { left } => c.next_size(left) > 0,
         _ => c.zcopy.blocks.has_space(),
@@ -139,7 +139,7 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: W
                 advert.finish();
             }
             if let Some(p) = protocol {
-                // so that several go at once
+                // so that several blocks may be outstanding
                 p.set_pipelined(true);
             }
             true
@@ -152,7 +152,7 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: W
         stats.async_blocks += 1;
         z.touches.began();
     }
-    // corked bytes go before it
+    // corked bytes are sent before it
     c.no_more();
     if idle {
         c.alive.progress(jiffies());
@@ -161,14 +161,14 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: W
     let timed = idle && c.options.user_timeout != 0;
     drop(c);
     if timed {
-        // no event would do it
+        // no event would start the timer
         keepalive::update(sk);
     }
     Added::Block
 }
 
 impl Connection {
-    /// Takes out detached blocks that are sent.
+    /// Removes completed detached blocks.
     pub(crate) fn retire_blocks(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         while let Some(Retired {
             memory,
@@ -185,7 +185,7 @@ impl Connection {
             };
             let copies = endpoint.is_local();
             let Ok(mut memory) = endpoint.take_back(memory.id) else {
-                // the transport releases it in the end
+                // released with the transport
                 continue;
             };
             if in_messages > 0 && copies {

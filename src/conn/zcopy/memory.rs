@@ -18,8 +18,9 @@ use kernel::sync::Arc;
 /// Time without a transfer after which a connection frees spare blocks.
 const IDLE: Jiffies = milliseconds(1000);
 
-/// Pinned memory that only the program accesses. Its drop releases the memory and returns the
-/// block to the connection. Context of the drop: process, without the connection's lock.
+/// Pinned memory of a call that the transport does not own. The drop releases the memory and
+/// returns the block to the connection. Context of the drop: process, without the connection's
+/// lock.
 pub(super) struct PinnedCall<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
@@ -27,8 +28,9 @@ pub(super) struct PinnedCall<'a> {
 }
 
 impl<'a> PinnedCall<'a> {
-    /// Pins a block of the call's memory by `pin` (see `Pinned::pin_source`), at least `least`
-    /// bytes. `None`: the caller has to copy. Context: process, without the connection's lock.
+    /// Pins a block of at least `least` bytes of the call's memory by `pin` (see
+    /// `Pinned::pin_source`). `None`: the caller has to copy. Context: process, without the
+    /// connection's lock.
     pub(super) fn pin(
         sk: &'a SdpSock,
         piece: Option<(usize, usize)>,
@@ -52,7 +54,7 @@ impl<'a> PinnedCall<'a> {
         })
     }
 
-    /// Sets the receiver of the notification that it is released.
+    /// Sets the receiver of the release notification.
     pub(super) fn notify(&mut self, notify: Notify) {
         if let Some(memory) = &mut self.memory {
             memory.notify(notify);
@@ -76,8 +78,8 @@ impl<'a> PinnedCall<'a> {
         }
     }
 
-    /// Posts the block to the transport and registers it for the peer, if possible. `cookie`: of
-    /// the invalidation.
+    /// Posts the block to the transport and registers it for the peer, if possible. `cookie`:
+    /// identifies the completion of the invalidation.
     pub(super) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
@@ -104,8 +106,8 @@ impl Drop for PinnedCall<'_> {
 }
 
 impl Connection {
-    /// Takes memory back from the transport, or returns a watch for its release if the transport
-    /// is destroyed: if the connection was `lost`, the endpoint is none, or another one's.
+    /// Takes memory back from the transport, or returns a watch for its release at the transport's
+    /// destruction: if the connection was `lost`, the endpoint is `None` or another connection's.
     pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
         let endpoint = self.endpoint.as_mut().filter(|_| !lost);
         let taken = endpoint.map(|c| c.take_back(memory.id));
@@ -113,7 +115,7 @@ impl Connection {
     }
 }
 
-/// Releases the memory of sent blocks without a waiting call. Context: process, without the
+/// Releases the memory of completed blocks that no call waits for. Context: process, without the
 /// connection's lock.
 pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
@@ -155,8 +157,8 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks but one if none was used lately, else sets the timer again. Context:
-    /// process, may sleep.
+    /// Frees all spare blocks but one if none was used recently, else sets the timer again.
+    /// Context: process, may sleep.
     pub(crate) fn trim_if_idle(&self) {
         let mut c = self.connection();
         match c.endpoint.as_mut().map(|e| e.spares().was_used()) {
@@ -169,8 +171,8 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks except `keep`, and their SG lists. Regions are not charged to a
-    /// user, so an idle connection has none. Context: process, may sleep.
+    /// Frees all spare blocks except `keep`, and their SG lists. Memory regions are not charged to
+    /// a user, so an idle connection keeps none. Context: process, may sleep.
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
         let Some(endpoint) = c.endpoint.as_mut() else {
@@ -184,8 +186,7 @@ impl SdpSock {
         }
     }
 
-    /// Returns memory to its call, at once or after a wait that does not depend on a program or
-    /// peer.
+    /// Returns memory to its call, at once or after a wait that depends on no program or peer.
     pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
         match memory {
             Ok(memory) => self.keep(memory),

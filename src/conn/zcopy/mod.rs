@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Zero copy: bytes go straight between the pages of a send or receive call and those of the
-//! program at the other end.
+//! Zero copy: data is transferred by RDMA between the pages of the send call and those of the
+//! receive call.
 //!
-//! [`Zcopy`] is the state of one connection, made by its first large send or advert. In each
+//! [`Zcopy`] is the state of one connection, allocated at its first large send or advert. In each
 //! direction one call at a time uses zero copy, while others copy or wait; detached sends are not
 //! limited to one call. A block of a call's memory is pinned ([`memory`]), queued, and removed once
 //! nothing accesses it any more.
@@ -20,21 +20,21 @@
 //! The queues depend on neither memory nor transport, and are tested on the host
 //! (`tests/host/zcopy`).
 //!
-//! **Which end advertises.** The end that is ahead advertises. A blocking send call with at least
-//! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to a waiting reader
-//! of the peer; without one, it advertises them. The other end reads them within a blocking
-//! receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at once, so
-//! it gets them as Data. Without a reaction, the sender waits little longer than recent transfers
-//! took, takes its blocks back and copies. A receive call that would sleep, and has space for at
-//! least the threshold, advertises that, once the peer has sent large blocks. Without a threshold
-//! the sender measures whether zero copy pays ([`policy`]).
+//! **Which end advertises.** The end that is ahead advertises. A blocking send call of at least the
+//! threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting reader of the
+//! peer; without such a reader, it advertises them. The other end reads them within a blocking
+//! receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at once, so it
+//! gets them as Data. If the peer does not react, the sender waits little longer than recent
+//! transfers took, takes its blocks back and copies. A receive call that would sleep, and has a
+//! buffer of at least the threshold, advertises it, once the peer has sent large blocks. Without a
+//! threshold the sender measures whether zero copy is faster ([`policy`]).
 //!
 //! **Which call waits.** Usually the call that pinned the pages stays until their release, which
 //! depends on no peer once the connection is lost. A call with `MSG_ZEROCOPY` does not wait: its
 //! blocks are *detached* and go either way in their place in the stream. A later turn of the
 //! connection releases them, which notifies the program.
 //!
-//! [`crate::transport`] has the owner of the pages at each step.
+//! [`crate::transport`] describes the owner of the pages at each step.
 
 mod advert;
 pub(crate) mod ahead;
@@ -74,25 +74,25 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Least number of bytes of an own READ or WRITE for which pinning pays.
+/// Minimum size of an own READ or WRITE for which pinning is faster.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
-/// Assumed time to read a block before any measurement.
+/// Time assumed for reading a block before any measurement.
 const FIRST_MEAN: Jiffies = milliseconds(50);
-/// Least and longest time that a send call waits for its block to be read, and a receive call for
+/// Minimum and maximum time that a send call waits for its block to be read, and a receive call for
 /// its memory to be written.
 const LEAST_ADVERT_TIME: Jiffies = milliseconds(20);
 const MOST_ADVERT_TIME: Jiffies = milliseconds(1000);
-/// Time for the peer's kernel to return memory, which needs no program.
+/// Time for the peer's kernel to return memory; its program is not involved.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// Time for an OFED peer to reply to a cancel. OFED drops a SrcAvailCancel that arrives during its
-/// READ and replies when its program next reads. Its own calls wait for 60 s.
+/// READ and replies when its program next reads. OFED's own calls wait for 60 s.
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 /// Maximum number of blocks copied after adverts that were not read.
 const MOST_SKIPS: u32 = 64;
-/// Pieces of memory that wait for their release; a worker releases others.
+/// Blocks of memory that wait for release here; a worker releases further ones.
 const MOST_RELEASED: usize = 4;
 
-/// Returns true if zero copy may use RDMA READ, or RDMA WRITE (`zcopy_ways`).
+/// Returns true if zero copy may use RDMA READ (or RDMA WRITE), by `zcopy_ways`.
 fn by_read() -> bool {
     params::zcopy_ways() & 1 != 0
 }
@@ -101,7 +101,8 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Zero-copy state of a connection, once it has some. Reads without it find an empty one.
+/// Zero-copy state of a connection, `None` until first used. Reads of a missing state see a default
+/// one.
 pub(crate) struct ZcopyBox(Option<KBox<Zcopy>>);
 
 impl ZcopyBox {
@@ -140,7 +141,7 @@ impl Deref for ZcopyBox {
 pub(crate) struct Zcopy {
     /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,
-    /// Pages being collected to a block.
+    /// Pages that are being collected into a block.
     collection: Collection,
     /// Memory of sent blocks, to be released without the lock.
     released: [Option<Pinned>; MOST_RELEASED],
@@ -153,15 +154,15 @@ pub(crate) struct Zcopy {
     sink: Option<Advert<Posted>>,
     /// READs of a receive call.
     reading: Option<Transfer<Posted>>,
-    /// Recent time until a block was read: a running mean.
+    /// Running mean of the time until a block is read.
     mean: Jiffies,
-    /// Bytes before this position of the outgoing stream are copied.
+    /// Stream position before which bytes are copied.
     copy_until: u64,
-    /// Number of blocks to copy in addition to the next one that comes back.
+    /// Number of blocks to copy after the next returned one.
     skips: u32,
     /// Backoff of sink adverts.
     sink_skips: Backoff,
-    /// True if the peer's readers advertise sinks, as far as seen lately.
+    /// True if the peer's readers have recently advertised sinks.
     readers_advertise: bool,
     /// Choice between copy and zero copy, from the first large send on.
     policy: Option<Policy>,
@@ -171,7 +172,7 @@ pub(crate) struct Zcopy {
     mm: Option<Arc<Protector<ProtectedMm>>>,
 }
 
-/// Backoff of an action that failed lately.
+/// Backoff of an action that failed recently.
 struct Backoff {
     left: u32,
     next: u32,
@@ -229,8 +230,8 @@ impl Zcopy {
         self.touches = FaultRate::new();
     }
 
-    /// Returns true if something waits for the completion of a work request, so that its
-    /// notification is needed.
+    /// Returns true if the completion of a work request makes progress, so that its notification is
+    /// needed.
     pub(crate) fn is_busy(&self) -> bool {
         self.blocks.adverts().any(Advert::is_ending)
             || self.blocks.is_sending()
@@ -259,7 +260,7 @@ impl Zcopy {
         }
     }
 
-    /// Returns the adverts: memory that the peer has access to, or will get.
+    /// Returns the adverts: memory that the peer has access to, or will get access to.
     fn adverts(&mut self) -> impl Iterator<Item = &mut Advert<Posted>> {
         Iterator::chain(self.blocks.adverts_mut(), self.sink.iter_mut())
     }
@@ -283,9 +284,9 @@ impl Zcopy {
         self.mean = sum.saturating_add(took.min(MOST_ADVERT_TIME)) / 4;
     }
 
-    /// Records a block of `size` that was refused or not read in time, of which `left` bytes have
-    /// to be copied from position `at` on. Each consecutive time more blocks are copied before the
-    /// next advert.
+    /// Records a block of `size` bytes that was refused or not read in time; `left` bytes have to
+    /// be copied from position `at` on. Each consecutive failure doubles the number of blocks
+    /// copied before the next advert.
     fn not_taken_up(&mut self, at: u64, size: u32, left: u32) {
         let more = u64::from(self.skips).saturating_mul(size.into());
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
@@ -294,7 +295,7 @@ impl Zcopy {
 }
 
 /// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
-/// the call that can use the advert polls, and a worker would only take the processor from it.
+/// the call that can use the advert polls, and a worker would only compete for the processor.
 fn is_solicited(endpoint: &Endpoint, message: &Outgoing) -> bool {
     message.solicited && !(message.just_advert && endpoint.is_local())
 }
@@ -346,8 +347,8 @@ impl Connection {
         zcopy
     }
 
-    /// Records a complete call with `bytes` bytes that began at `start` of [`nanoseconds`]; `run`:
-    /// its longest run, which chose the way.
+    /// Records a complete call of `bytes` bytes that began at time `start` ([`nanoseconds`]).
+    /// `run`: its longest run, which determined the method.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
@@ -367,14 +368,14 @@ impl Connection {
 
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
-        // one of them has it, unless it was lost
+        // one of these queues contains the block, unless it was lost
         let _ = self
             .zcopy
             .with(|z| z.adverts().any(|a| a.invalidated(cookie)));
         wakeups.add(Wakeup::Zcopy);
     }
 
-    /// Handles the completion of a READ, or of a WRITE or message, of `n` bytes.
+    /// Handles the completion of a READ, WRITE or message of `n` bytes of a block.
     pub(crate) fn moved(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
         match cookie & REST {
             0 => self.has_read(cookie, n, wakeups),
@@ -384,7 +385,7 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Makes the zero-copy state. Returns false if out of memory. Context: process, may sleep,
+    /// Allocates the zero-copy state. Returns false if out of memory. Context: process, may sleep,
     /// without the connection's lock.
     #[inline(never)]
     pub(crate) fn prepare_zcopy(&self) -> bool {
@@ -393,7 +394,7 @@ impl SdpSock {
             true => return true,
             false => KBox::new(Zcopy::new(), GFP_KERNEL),
         };
-        // kept by the caller if another call was first
+        // dropped by the caller if another call was first
         let mut new = new.ok();
         self.with(|c| {
             if c.zcopy.0.is_none() {
@@ -403,12 +404,12 @@ impl SdpSock {
         })
     }
 
-    /// Aborts the connection, for a call that must not wait for its memory any longer.
+    /// Aborts the connection: a call must not wait for its memory any longer.
     fn give_up(&self) {
         let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(CloseEvent::Failed, ECONNABORTED);
-            // also if both streams had ended and the endpoint was still there
+            // also if both streams had ended and the endpoint still existed
             c.zcopy.with(Zcopy::lost);
             (c.endpoint.take(), c.unlock())
         };

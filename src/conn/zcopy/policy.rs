@@ -4,25 +4,24 @@
 //!
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
 //! 2. Larger ones form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
-//!    scattered memory each run that can be one memory region counts as a send, and the longest
-//!    run determines the class of the call's time.
-//! 3. For each class a connection keeps a *ratio*: the caller's time of a zero-copy send divided
-//!    by that of a copied one.
+//!    scattered memory, each run that fits one memory region counts as a send. The longest run
+//!    determines the class of the call's time. 3. For each class a connection keeps a *ratio*: the
+//!    caller's time of a zero-copy send divided by that of a copied one.
 //! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times this leaves the
 //!    processor to others.
 //! 5. A new connection starts with the likely ratio of its kind of device ([`Kind`]).
-//! 6. Calls are timed. After [`FIRST_REST`] bytes a few sends try the other way.
-//! 7. The new ratio is the mean of the old one and that of the trial.
-//! 8. While trials change nothing, each comes after four times as many bytes as the one before, so
-//!    that they cost next to nothing; a trial that changes the way is verified soon.
-//! 9. The first bytes after a change of the way are not timed, since they fill buffers or drain
-//!    them.
+//! 6. Calls are timed. While trials change nothing, each comes after four times as many bytes as
+//!    the last, so that their cost is negligible. A trial that changes the method is verified soon.
+//!    9. The first bytes after a change of the method are not timed, since they fill or drain
+//!    buffers.
+//!    10. Connections share no results: peers differ. The first bytes after a change of the way are
+//!    not timed, since they fill buffers or drain them.
 //! 10. Connections share nothing: a result for one peer need not hold for another.
 
 /// Sends below this many bytes are always copied: pinning and advertising them takes longer.
 pub(crate) const SMALLEST: usize = 64 << 10;
 
-/// Least bytes of the second and third class.
+/// Minimum size of the second and third class in bytes.
 const LARGER: usize = 256 << 10;
 const LARGEST: usize = 1 << 20;
 
@@ -30,15 +29,15 @@ const LARGEST: usize = 1 << 20;
 const ONE: u64 = 1024;
 /// Ratio within measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
-/// Likely ratios before any measurement: a trial that differs by a fifth changes the way.
+/// Initial ratios before any measurement: a trial that differs by a fifth changes the method.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;
 const LIKELY_COPIED: u64 = ONE + ONE / 10;
-/// A trial counts as at most a ratio of 2 and at least a half: one that waits for a processor
-/// takes any time.
+/// A trial counts as a ratio of at least a half and at most 2: waiting for a processor makes single
+/// times meaningless.
 const MOST: u64 = 2 * ONE;
 const LEAST: u64 = ONE / 2;
 
-/// Bytes between two trials, at first and at most.
+/// Bytes between two trials: initial value and maximum.
 const FIRST_REST: u64 = 16 << 20;
 const LONGEST_REST: u64 = 1 << 30;
 /// Timed bytes of a trial.
@@ -47,7 +46,7 @@ const TRIAL: u64 = 1 << 20;
 /// drain or to fill.
 const DRAIN: u64 = 1 << 19;
 const FILL: u64 = 2 << 20;
-/// Approximate window of the mean of the way in use, in bytes.
+/// Approximate window in bytes of the mean for the current method.
 const BACK: u64 = 8 << 20;
 
 /// Kind of device, for the initial ratio.
@@ -62,10 +61,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the size from which zero copy is likely better. Instruction-counted with rxe its
-    /// throughput is 0.76 of copying at 64 KiB and 1.06 at 1 MiB; adapters are reported to break
-    /// even between 64 and 256 KiB. On local connections it is 0.67 at 64 KiB and 1.4 at 256 KiB,
-    /// and by the clock 0.5 and 1.1.
+    /// Returns the size from which zero copy is likely to be faster. Instruction-counted with rxe,
+    /// its throughput relative to copying is 0.76 at 64 KiB and 1.06 at 1 MiB; adapters are
+    /// reported to break even between 64 and 256 KiB. On local connections it is 0.67 at 64 KiB and
+    /// 1.4 at 256 KiB, and by the clock 0.5 and 1.1.
     const fn begins(self) -> usize {
         match self {
             Kind::Adapter | Kind::Local => LARGER,
@@ -93,7 +92,7 @@ impl Cost {
         }
     }
 
-    /// Returns the nanoseconds a page.
+    /// Returns the nanoseconds per page.
     fn of_page(&self) -> u64 {
         let pages = (self.bytes >> 12).max(1);
         self.time.checked_div(pages).unwrap_or(0)
@@ -103,11 +102,11 @@ impl Cost {
 /// Sends of one class on one connection.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Set once there were any.
+    /// Set once a send of this class was seen.
     used: bool,
     /// Ratio (head of this file), in units of [`ONE`].
     ratio: u64,
-    /// A trial of the other way is in progress.
+    /// Set while a trial of the other method is in progress.
     trying: bool,
     /// Bytes left that are not timed.
     warm_up: u64,
@@ -115,7 +114,7 @@ struct Size {
     left: u64,
     /// Bytes until the trial after that.
     rest: u64,
-    /// Cost of the way that the ratio selects, and of the other one.
+    /// Cost of the method that the ratio selects, and of the other one.
     own: Cost,
     other: Cost,
 }
@@ -137,12 +136,12 @@ impl Size {
         }
     }
 
-    /// Returns the way that the ratio selects.
+    /// Returns true if the ratio selects zero copy.
     fn prefers_direct(&self) -> bool {
         self.ratio <= EQUAL
     }
 
-    /// Returns the way in use.
+    /// Returns true if zero copy is in use.
     fn is_direct(&self) -> bool {
         self.prefers_direct() != self.trying
     }
@@ -234,7 +233,8 @@ impl Policy {
         self.size(bytes).is_some_and(|s| s.is_direct())
     }
 
-    /// Begins such a send. Returns true if sends of any class on this connection are zero copy now.
+    /// Begins a send of this many bytes. Returns true if sends of any class on this connection are
+    /// zero copy now.
     pub(crate) fn begins(&mut self, bytes: usize) -> bool {
         if let Some(size) = self.size(bytes) {
             size.used = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests of [`super`] with models of devices: copying and zero copy have a price each.
+//! Tests of [`super`] with models of devices, each with a cost of copying and of zero copy.
 
 use super::*;
 
@@ -8,16 +8,16 @@ const MIB: usize = 1 << 20;
 const SIZES: [usize; 4] = [SMALLEST, 300_000, MIB, 4 * MIB];
 const KINDS: [Kind; 3] = [Kind::Adapter, Kind::Software, Kind::Local];
 
-/// Model of a device and the buffers of both ends, to which a call copies while there is space.
+/// Model of a device and the buffers of both ends. A call copies to them while they have space.
 #[derive(Clone)]
 struct Model {
-    /// Nanoseconds that it takes for a mebibyte: copied, and directly.
+    /// Nanoseconds that the device takes for a mebibyte: copied, and with zero copy.
     price: [f64; 2],
-    /// Nanoseconds that it takes the caller to copy one.
+    /// Nanoseconds that the caller takes to copy a mebibyte.
     copying: f64,
-    /// Bytes that the buffers hold.
+    /// Size of the buffers in bytes.
     room: f64,
-    /// Bytes in them.
+    /// Bytes in the buffers.
     buffered: f64,
     /// Seed of a random factor on all costs, large where a call waits for a processor.
     noise: Option<u64>,
@@ -72,8 +72,8 @@ impl Model {
     }
 }
 
-/// Returns the time to send `bytes` bytes, without the first 16 MiB. Includes the time to copy the
-/// bytes that are left in buffers.
+/// Returns the time to send `bytes` bytes, without the first 16 MiB. Includes the time to send the
+/// bytes left in buffers.
 fn time(
     model: &Model,
     size: usize,
@@ -93,7 +93,7 @@ fn time(
     all - start + model.buffered * model.price[0] / MIB as f64
 }
 
-/// The throughput with the policy, of that with the better fixed way.
+/// Returns the throughput with the policy, relative to the better fixed method.
 fn share(policy: &mut Policy, model: &Model, size: usize, bytes: usize) -> f64 {
     let fixed = |way| time(model, size, bytes, |_| way);
     let best = fixed(false).min(fixed(true));
@@ -106,7 +106,7 @@ fn share(policy: &mut Policy, model: &Model, size: usize, bytes: usize) -> f64 {
     best / own
 }
 
-/// Returns the part of sends of one size that use zero copy.
+/// Returns the fraction of sends of one size that use zero copy.
 fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -> f64 {
     let calls = bytes / size;
     let direct = (0..calls)
@@ -119,7 +119,7 @@ fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -
     direct as f64 / calls as f64
 }
 
-/// Checks that the policy finds the better way for any kind of device, and keeps it.
+/// Checks that the policy finds the better method for any kind of device, and keeps it.
 fn found(kind: Kind, model: &Model, size: usize) {
     let mut policy = Policy::new(kind);
     let prices = model.price;
@@ -259,7 +259,7 @@ fn sizes_do_not_disturb_each_other() {
 
 #[test]
 fn who_computes_between_sends_goes_by_the_call() {
-    // the buffers are drained by then: the call only copies, and the program continues
+    // the buffers are empty by then: the call only copies, and the program continues
     for size in [SMALLEST, MIB] {
         let mut policy = Policy::new(Kind::Local);
         let mut direct = 0;
@@ -309,7 +309,7 @@ fn calls_of_many_runs_are_judged_by_a_run() {
         }
         assert_eq!(directly > 1900, direct, "{directly}");
         assert_eq!(directly < 100, !direct, "{directly}");
-        // and nothing is learnt of others
+        // and this proves nothing about other sizes
         assert!(policy.is_direct(MIB));
     }
 }

@@ -11,7 +11,7 @@ use kernel::prelude::*;
 #[derive(Clone)]
 pub(super) struct Posted {
     pub(super) id: BlockId,
-    /// Reports the release where the memory cannot be reclaimed.
+    /// Reports the release of memory that cannot be taken back.
     pub(super) watch: Watch,
 }
 
@@ -25,7 +25,7 @@ impl From<Key> for Block {
     }
 }
 
-/// Posts the invalidation of a block if it is due and there is space.
+/// Posts the invalidation of a block if it is due and the queue has space.
 pub(super) fn end_access(advert: &mut Advert<Posted>, endpoint: &mut Endpoint) -> Result {
     if advert.state == AdvertState::Done {
         match endpoint.invalidate(advert.memory.id, advert.cookie) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sends that return at once without a copy (AZ-SDP): blocks that no call waits for
-//! ([`super::detached`]), of memory that the program cannot write to meanwhile
-//! ([`crate::memory::protect`]).
+//! Asynchronous sends without a copy (AZ-SDP): blocks that no call waits for ([`super::detached`]),
+//! of memory that is write-protected meanwhile ([`crate::memory::protect`]).
 //!
-//! A blocking call does this with whole pages, if the socket has the option (`SDP_ASYNC_SEND`,
-//! `async_send`) and its blocks are seldom written to before the peer has them
-//! ([`super::touches`]); bytes before and behind those pages are copied. A task that writes to
-//! such a block waits, and the block is taken back: bytes that the peer has not read go in
+//! A blocking call sends whole pages this way if the socket has the option (`SDP_ASYNC_SEND`,
+//! `async_send`) and the program seldom writes to its blocks before the peer has them
+//! ([`super::touches`]). Bytes before and after those pages are copied. A task that writes to such
+//! a block waits, and the block is taken back: bytes that the peer has not read are sent in
 //! messages.
 
 use super::super::timers::Timer;
@@ -101,8 +100,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     Ok(added)
 }
 
-/// Returns the number of the next bytes that make one block: of one [run](SendMsg::run), and in
-/// few segments, none of which is small.
+/// Returns the number of the next bytes that make one block: one [run](SendMsg::run) of few
+/// segments, none of them small.
 fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     let run = message.run(most).map_or(0, |(_, len)| len);
     let lengths = message.ranges(run).map(|(_, len)| len);
@@ -110,7 +109,7 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     large.take(MOST_RANGES).sum()
 }
 
-/// Protects a block between pinning and mapping, where waiting for program memory is still allowed.
+/// Write-protects a block between pinning and mapping, where page faults are still allowed.
 struct Guard<'a> {
     sk: &'a SdpSock,
     flight: Result<InFlight, Refusal>,
@@ -179,7 +178,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         c.stats.async_copied += u64::from(copy.is_ok());
         let (bytes, rest) = match copy {
             Ok(copy) => (copy, Some(memory)),
-            // a writer waits until they are sent, or until there is memory
+            // a writer waits until the bytes are sent, or until memory is available
             Err(_) => (memory, None),
         };
         let watch = bytes.watch();
@@ -220,7 +219,7 @@ impl Connection {
         self.check_for_writers(sk);
     }
 
-    /// Checks blocks with waiting writers that may have come back.
+    /// Checks blocks with waiting writers, which may have been returned.
     pub(crate) fn check_for_writers(&mut self, sk: &SdpSock) {
         if self.zcopy.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive calls without a copy: the peer writes to the call's advertised memory, or the call
-//! READs the peer's advert. [`super::rx`] has the connection's part.
+//! Receive calls without a copy: the peer writes to the call's advertised memory, or the call READs
+//! the peer's advert. [`super::rx`] contains the connection's side.
 
 use super::super::{Connection, SdpSock};
 use super::advert::AdvertState;
@@ -25,8 +25,8 @@ enum Offered {
 }
 
 /// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
-/// written, which count as received. With 0 the call continues as without the attempt. A call that
-/// waits for its whole buffer (`MSG_WAITALL`) repeats this for the next block.
+/// written, which count as received. If 0, the call continues as if it had not advertised. A call
+/// that waits for its whole buffer (`MSG_WAITALL`) repeats this for the next block.
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -50,9 +50,9 @@ pub(crate) fn be_written_to(
         };
         trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
         match sink.done {
-            // bytes that came first prove nothing
+            // bytes that arrived before the advert was sent prove nothing
             0 if withdrawn => {}
-            // without READs the sender may be waiting for it
+            // without READs the sender may be waiting for an advert
             0 if by_read() => z.sink_skips.failed(),
             _ => z.sink_skips.worked(),
         }
@@ -147,7 +147,7 @@ pub(crate) enum Look {
     Lost,
 }
 
-/// Requests the next bytes as Data if they are in an advert: the call must not wait, or only peeks.
+/// Requests the next bytes as Data if they are in an advert: the call only peeks, or must not wait.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.holds_advert() || c.zcopy.reading.is_some() {
@@ -158,7 +158,7 @@ pub(crate) fn refuse(sk: &SdpSock) {
     drop(c);
 }
 
-/// Reads the peer's advert, if that is next, into the call's buffer.
+/// Reads the peer's advert into the call's buffer, if it is next in the stream.
 pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, most: usize) -> Look {
     let (there, can_read) = {
         let c = sk.connection();
@@ -202,13 +202,13 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     if lost && done == 0 {
         return Look::Lost;
     }
-    // bytes read before the loss go to the program, as bytes of Data do
+    // bytes read before the loss are returned to the program, like bytes of Data
     to.skip(done);
     Look::Read(done)
 }
 
-/// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends this
-/// earlier, and not at once.
+/// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends the wait
+/// earlier, after a delay.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     let mut dying = FatalSignal::new();
     loop {
@@ -223,7 +223,7 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     }
 }
 
-/// Starts reading to that memory. Returns false if the peer has cancelled its advert, or another
+/// Starts READs into that memory. Returns false if the peer has cancelled its advert, or another
 /// call was first.
 fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let mut c = sk.connection();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection's part of receives without a copy: memory that a waiting call has advertised
+//! The connection's side of receives without a copy: memory that a waiting call has advertised
 //! (SinkAvail), and adverts of the peer that a call reads (SrcAvail; IBA Annex A4).
 //!
-//! A call that advertises has read everything and would sleep. The advert ends with bytes written,
-//! with a message with payload, whose bytes are copied as usual, or with the end of the stream. If
-//! nothing arrives for a while, the call cancels the advert and just waits. [`super::recv`] has
-//! the calls.
+//! A call advertises only when it has read everything and would sleep. The advert ends when bytes
+//! are written, when a message with payload arrives, whose bytes are copied as usual, or when the
+//! stream ends. If nothing arrives for a while, the call cancels the advert and only waits.
+//! [`super::recv`] contains the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
@@ -19,7 +19,7 @@ use kernel::prelude::*;
 
 /// Sinks of this end.
 impl Connection {
-    /// Returns the bytes of a receive call's buffer to advertise; 0: none.
+    /// Returns the number of bytes of a receive call's buffer to advertise; 0: none.
     pub(crate) fn sink_size(&mut self, want: usize) -> usize {
         let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
             return 0;
@@ -61,7 +61,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EPROTO` as [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
+    /// `EPROTO`: see [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
     pub(crate) fn sink_over(&mut self, bytes: u32, wakeups: &mut Wakeups) -> Result {
         if let Some(sink) = self.zcopy.get_mut().and_then(Zcopy::advertised_sink) {
             let done = sink.moved(bytes);
@@ -85,7 +85,7 @@ impl Connection {
 
 /// Adverts of the peer.
 impl Connection {
-    /// Returns the bytes of the peer's adverts that are next, if no call reads them yet.
+    /// Returns the number of bytes in the peer's next advert, if no call reads it yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
         if !self.rx.is_empty() || self.zcopy.reading.is_some() {
             return None;
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Posts as many READs as there is space for.
+    /// Posts as many READs as the send queue has space for.
     pub(crate) fn read_on(&mut self, wakeups: &mut Wakeups) -> Result {
         let (Some(reading), Some(endpoint), Some(protocol)) = (
             self.zcopy.get_mut().and_then(|z| z.reading.as_mut()),
@@ -138,8 +138,8 @@ impl Connection {
         };
         while let Some((offset, len)) = reading.next() {
             let Some(remote) = protocol.source_advert() else {
-                // Used up, or cancelled meanwhile. Started READs complete, the rest arrives as
-                // Data.
+                // The advert is used up, or was cancelled meanwhile. READs in flight complete; the
+                // rest arrives as Data.
                 wakeups.add_if(reading.cut(), Wakeup::Zcopy);
                 break;
             };

@@ -3,9 +3,9 @@
 //! Send calls without a copy.
 //!
 //! While the oldest block of the call is in flight, the next ones are pinned and queued behind it.
-//! The connection has the queue ([`super::tx_blocks`]); the call adds to it, and waits for its
-//! oldest block. After a time without a reader, a signal or urgent data it recalls its blocks:
-//! unsent bytes return to the call's iterator.
+//! The queue is in the connection ([`super::tx_blocks`]). The call adds blocks, and waits for its
+//! oldest one. After a time without a reader, a signal or urgent data, the call recalls its blocks:
+//! unsent bytes return to its iterator.
 
 use super::super::SdpSock;
 use super::detached::{first_byte, push, Added, Waits};
@@ -25,8 +25,8 @@ use kernel::prelude::*;
 ///
 /// # Errors
 ///
-/// `EPIPE`: the connection is lost. Others: the error of a signal or time-out. The message counts
-/// the bytes sent nevertheless.
+/// `EPIPE`: the connection is lost. Other errors: a signal or time-out. Bytes sent nevertheless are
+/// counted in the message.
 pub(crate) fn send_blocks(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn send_blocks(
     if !add_block(sk, message, size) {
         return Ok(false);
     }
-    // added bytes that were not sent and must go before any others
+    // added bytes that were not sent and must precede all others
     let mut left = 0_usize;
     let mut end = Ok(());
     loop {
@@ -53,7 +53,7 @@ pub(crate) fn send_blocks(
         if end.is_ok() {
             end = wait_sent(sk, lock, timeout);
         } else {
-            // all were taken back with the oldest one
+            // the call took all blocks back with the oldest one
             let _ = wait_sent(sk, lock, &mut 0);
         }
         let Some((memory, unsent)) = sk.connection().take_block(sk, left == 0) else {
@@ -66,8 +66,8 @@ pub(crate) fn send_blocks(
     end.map(|()| true)
 }
 
-/// Pins the next bytes of the call and offers them, which counts them as taken. Returns false if
-/// that is not possible.
+/// Pins the next bytes of the call and offers them, which consumes them from its iterator. Returns
+/// false if that is not possible.
 fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);

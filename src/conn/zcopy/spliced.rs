@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Pages that senders give away (`MSG_SPLICE_PAGES`): of files and pipes by sendfile(2) and
-//! splice(2), and of users inside the kernel.
+//! splice(2), and of kernel users.
 //!
-//! Such a call has few pages and announces more by `MSG_MORE`. So pages are collected to a
-//! detached block ([`super::detached`]), which has its place in the stream from its first page on.
-//! It is sent when a call announces no more, when it is full, before anything behind it, at the
-//! end of the stream, and after the maximum time of `MSG_MORE`. A block that is too small for
-//! reading is sent in messages, from the same pages.
+//! Such a call has few pages and announces more by `MSG_MORE`. So pages are collected into a
+//! detached block ([`super::detached`]), whose place in the stream is fixed by its first page. The
+//! block is sent when a call announces no more, when it is full, before any later bytes, at the end
+//! of the stream, and after the maximum time of `MSG_MORE`. A block too small to be read by RDMA is
+//! sent in messages, from the same pages.
 //!
 //! | collection | |
 //! | --- | --- |
@@ -33,7 +33,7 @@ use core::mem::replace;
 pub(super) struct SplicedBlock {
     memory: Pinned,
     cookie: u64,
-    /// Position in the copied bytes of the stream.
+    /// Position among the copied bytes of the stream.
     at: u64,
 }
 
@@ -51,7 +51,7 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// Closes it: no pages are added, and it is mapped next.
+    /// Closes the collection: no pages are added, and it is mapped next.
     fn close(&mut self) {
         *self = match replace(self, Collection::None) {
             Collection::Open(collected) | Collection::Failed(collected) => {
@@ -88,7 +88,7 @@ impl Collection {
 /// process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     let more = message.flags() & c::MSG_MORE != 0;
-    // the turn that closes it for bytes behind it comes later on a stalled connection
+    // on a stalled connection, the turn that closes it for later bytes comes later
     let is_open =
         sk.with(|c| matches!(&c.zcopy.collection, Collection::Open(b) if b.at == c.tx.end()));
     if !is_open {
@@ -98,7 +98,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
             other => return Some(other),
         }
     } else {
-        // pages that do not join begin another block, or are copied
+        // pages that cannot be added begin another block, or are copied
         let added = sk.connection().collect(sk, message);
         if added == 0 {
             flush(sk);
@@ -162,7 +162,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     };
     z.collection = Collection::Open(SplicedBlock { memory, cookie, at });
-    // corked bytes go before it
+    // corked bytes are sent before it
     c.cork.set_more(false);
     if idle {
         c.alive.progress(jiffies());
@@ -204,13 +204,13 @@ pub(crate) fn flush_closed(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Has all queued bytes sent, including a collection.
+    /// Sends all queued bytes, including a collection.
     pub(crate) fn no_more(&mut self) {
         self.cork.set_more(false);
         self.end_collection();
     }
 
-    /// Closes the collection: later pages are another block.
+    /// Closes the collection: later pages begin another block.
     pub(crate) fn end_collection(&mut self) {
         self.zcopy.with(|z| z.collection.close());
     }
@@ -219,7 +219,7 @@ impl Connection {
         !self.zcopy.collection.is_none()
     }
 
-    /// Schedules the flush of a collection that is closed, or has bytes queued behind it.
+    /// Schedules the flush of a collection that is closed, or has bytes queued after it.
     pub(crate) fn check_collection(&mut self, sk: &SdpSock) {
         let behind = |b: &SplicedBlock| b.at != self.tx.end();
         if matches!(&self.zcopy.collection, Collection::Open(b) if behind(b)) {
@@ -240,8 +240,8 @@ impl Connection {
         }
     }
 
-    /// Adds the next pages of a call to the collection, without taking them. Returns the number of
-    /// bytes, 0 if they do not join.
+    /// Adds the next pages of a call to the collection, without consuming them. Returns the number
+    /// of bytes, 0 if they cannot be added.
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
         let most = self.most_collected();
         let (Some(z), Some(account)) = (self.zcopy.get_mut(), sk.account()) else {
@@ -291,7 +291,7 @@ impl Connection {
         };
         let offered = worth && !z.detached_skips.skip();
         match &mut self.protocol {
-            // so that several go at once
+            // so that several blocks may be outstanding
             Some(p) if offered => p.set_pipelined(true),
             _ => z.blocks.hide(cookie),
         }

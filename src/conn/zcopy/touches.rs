@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Choice to protect blocks: not where the program writes to its memory soon after sending it.
+//! Decides whether blocks are write-protected: not if the program writes to its memory soon after
+//! sending it.
 //!
-//! A connection stays asynchronous as long as at most one in eight of its blocks has a write
-//! fault. Otherwise it is synchronous for a while, each consecutive time twice as long; then a few
-//! blocks test again.
+//! A connection stays asynchronous as long as at most one in eight of its blocks has a write fault.
+//! Otherwise it is synchronous for a pause, which doubles each consecutive time; then a few blocks
+//! test again.
 
 /// One block in this many may have a write fault.
 const ONE_IN: u32 = 8;
@@ -62,14 +63,14 @@ impl FaultRate {
     pub(crate) fn on_write_fault(&mut self) {
         self.good = 0;
         self.touched = self.touched.saturating_add(1);
-        // one among the first few, without any before, proves little
+        // one among the first few, with none before, proves little
         let fresh = self.next_pause == FIRST_PAUSE;
         if self.touched.saturating_mul(ONE_IN) > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
             self.stop();
         }
     }
 
-    /// Records a block that could not be protected: the next ones cannot either.
+    /// Records a block that could not be protected: the next ones cannot be either.
     pub(crate) fn refused(&mut self) {
         self.good = 0;
         self.stop();
@@ -129,7 +130,7 @@ mod tests {
     fn whoever_gets_better_is_believed() {
         let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
-        // at most one longest pause, then as if nothing had happened
+        // at most one longest pause, then as without faults
         send(&mut t, MOST_PAUSE + GOOD, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
         assert_eq!(t.next_pause, FIRST_PAUSE);

@@ -2,21 +2,21 @@
 
 //! Memory of a receive call that reads the peer's adverts.
 //!
-//! A transfer's size need not match the adverts: it may take several. When these are used up, the
-//! transfer is *cut*: it ends with the posted bytes.
+//! A transfer may span several adverts, and end within one. When these are used up, the transfer is
+//! *cut*: it ends with the posted bytes.
 
 #[derive(Debug)]
 pub(crate) struct Transfer<M> {
     pub(crate) memory: M,
-    /// Bytes to read: fewer once it was cut.
+    /// Number of bytes to read, reduced by a cut.
     pub(crate) len: u32,
     /// Posted bytes.
     started: u32,
     /// Arrived bytes.
     pub(crate) done: u32,
-    /// Identifies it among all earlier and later ones.
+    /// Distinguishes the transfer from all earlier and later ones.
     pub(crate) cookie: u64,
-    /// Set when the connection is lost: the memory belongs to its transport.
+    /// Set when the connection is lost: the transport owns the memory.
     pub(crate) lost: bool,
 }
 
@@ -32,7 +32,7 @@ impl<M> Transfer<M> {
         }
     }
 
-    /// Returns offset and number of the bytes to post, if there are any.
+    /// Returns offset and number of the bytes to post, if any are left.
     pub(crate) fn next(&self) -> Option<(u32, u32)> {
         let left = self.len.saturating_sub(self.started);
         (left > 0 && !self.lost).then_some((self.started, left))
@@ -42,7 +42,7 @@ impl<M> Transfer<M> {
         self.started = self.started.saturating_add(bytes).min(self.len);
     }
 
-    /// Ends it with the posted bytes. Returns true if all of these have arrived.
+    /// Ends the transfer with the posted bytes. Returns true if all of these have arrived.
     pub(crate) fn cut(&mut self) -> bool {
         self.len = self.started;
         self.is_complete()
@@ -83,8 +83,8 @@ mod tests {
         assert!(t.moved(1, 40) && t.is_complete());
     }
 
-    /// The call is notified once all posted bytes are complete; they may be so when the peer takes
-    /// its advert back.
+    /// The call is notified once all posted bytes are complete, which may be so when the peer
+    /// cancels its advert.
     #[test]
     fn a_cut_ends_with_the_posted_bytes() {
         let mut t = Transfer::new((), 100, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! State of zero-copy sends in the connection: selects the next block and handles the peer's
-//! replies. [`super::send`] has the calls.
+//! replies. [`super::send`] contains the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::tx_blocks::call::Awaits;
@@ -82,8 +82,8 @@ impl Connection {
         }
     }
 
-    /// Handles a sink advert: unsent blocks are written there, in order. `void`: the peer has
-    /// nothing of those that it has adverts of.
+    /// Handles a sink advert: unsent blocks are written there, in order. `void`: the peer has read
+    /// nothing of the blocks that are advertised to it.
     pub(crate) fn sink_came(&mut self, void: bool, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.readers_advertise = true);
         wakeups.add(Wakeup::Zcopy);
@@ -104,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Makes bytes behind the blocks not wait until these are read.
+    /// Lets bytes after the blocks be sent before these are read.
     pub(crate) fn expedite_blocks(&mut self) {
         self.zcopy.with(|z| z.blocks.expedite());
         self.take_blocks_back();
@@ -132,7 +132,7 @@ impl Connection {
         }
         let size = u32::try_from(left).unwrap_or(u32::MAX);
         let first = !blocks.has_call();
-        // copied bytes before it would use the space up
+        // copied bytes before the block would use up the space
         let next = !first || self.tx.unsent() == 0;
         if next && self.may_write() && left >= LEAST_TRANSFER {
             return size.min(p.sink_bytes().saturating_sub(blocks.unposted())) as usize;
@@ -152,7 +152,7 @@ impl Connection {
         by_write() && self.protocol.as_ref().is_some_and(space)
     }
 
-    /// Returns true if a block waits for a reader, since a copy is the only alternative.
+    /// Returns true if a block waits for a reader, because a copy is the only alternative.
     pub(super) fn awaits_reader(&self) -> bool {
         let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
         !by_read()
@@ -161,8 +161,9 @@ impl Connection {
             && self.zcopy.readers_advertise
     }
 
-    /// Takes out the oldest block, which has returned to the caller. `whole`: so have all bytes
-    /// before it. Returns its memory as [`Connection::take_back`], and its unsent bytes.
+    /// Takes out the oldest block, which has returned to the caller. `whole`: all bytes before it
+    /// have returned, too. Returns its memory as [`Connection::take_back`] does, and its unsent
+    /// bytes.
     pub(super) fn take_block(
         &mut self,
         sk: &SdpSock,

@@ -2,11 +2,11 @@
 
 //! Blocks of the stream that are sent from program pages.
 //!
-//! Blocks are in the stream in the order of addition, each behind the copied bytes queued at that
-//! time. Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns the
-//! others all at once, the oldest perhaps read in part. The rest is sent from the same pages, as
-//! RDMA WRITE to a waiting reader of the peer or in messages. It has its place in the stream, and
-//! nothing behind it is sent before.
+//! Blocks are sent in the order of addition, each after the copied bytes queued at that time.
+//! Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns all others
+//! at once; the oldest may be partly read. The rest is sent from the same pages, by RDMA WRITE to a
+//! waiting reader of the peer or in messages. It keeps its place in the stream: later bytes wait
+//! for it.
 //!
 //! A waiting **call** may recall its blocks: the unsent rest returns, to be copied behind all bytes
 //! queued by then. A **detached** block has no waiting call. Each turn of the connection takes
@@ -20,32 +20,33 @@ pub(crate) const MOST_BLOCKS: usize = 8;
 #[derive(Debug)]
 struct TxBlock<M> {
     advert: Advert<M>,
-    /// First byte, for the SrcAvail.
+    /// First byte of the block, for the SrcAvail.
     first: u8,
-    /// Position in the copied bytes of the stream.
+    /// Position among the copied bytes of the stream.
     at: u64,
-    /// Set if the peer has read it to the end.
+    /// Set if the peer has read the block to its end.
     finished: bool,
-    /// Set if no call waits for it.
+    /// Set if no call waits for the block.
     detached: bool,
     /// Set if the unsent rest returns to its call.
     recalled: bool,
-    /// Bytes from its start that were posted as WRITE or message, or read by the peer before.
+    /// Number of bytes from its start that were posted as WRITE or message, or read by the peer
+    /// before that.
     posted: u32,
-    /// Bytes of these that were posted in messages.
+    /// Number of these that were posted in messages.
     in_messages: u32,
     /// Set if the memory is write-protected; its bytes may be moved.
     protected: bool,
-    /// Time since which a writer waits (jiffies).
+    /// Time since which a writer has waited (jiffies).
     wanted: Option<usize>,
-    /// Set if there was no memory to move its bytes to.
+    /// Set if no memory was available to move its bytes to.
     stuck: bool,
     /// Set while its bytes are being moved and nothing else uses its memory.
     away: bool,
 }
 
 impl<M> TxBlock<M> {
-    /// Returns the start of the rest that the peer does not read, if there is one.
+    /// Returns the offset of the rest that the peer does not read, if any.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
         let goes = !self.recalled && back && !self.finished;
@@ -57,7 +58,7 @@ impl<M> TxBlock<M> {
         self.finished || self.posted.max(self.advert.done) == self.advert.segment.size
     }
 
-    /// Returns true if the bytes behind it may be sent, by the order of the stream.
+    /// Returns true if bytes after this block may be sent.
     fn is_passed(&self) -> bool {
         match self.advert.state {
             _ if self.away => false,
@@ -98,11 +99,11 @@ pub(crate) enum Next<'a, M> {
     Rest {
         memory: &'a M,
         cookie: u64,
-        /// Offset of the rest.
+        /// Offset of the rest in the block.
         offset: u32,
         /// Size in bytes.
         len: u32,
-        /// Set if its call wrote the bytes before it to a reader: it is sent by WRITE only.
+        /// Set if its call wrote the bytes before it to a reader: the rest is sent by WRITE only.
         written: bool,
     },
     /// The peer's access is being invalidated; this many bytes are sent afterwards.
@@ -156,11 +157,11 @@ impl<M> TxBlocks<M> {
         self.count < MOST_BLOCKS
     }
 
-    /// Adds a block behind the others, with its first byte, at a position in the copied bytes.
+    /// Adds a block after the others, with its first byte, at a position among the copied bytes.
     ///
     /// # Errors
     ///
-    /// The memory, unless [`Self::has_space`].
+    /// Returns the memory if [`Self::has_space`] is false.
     pub(crate) fn push(
         &mut self,
         advert: Advert<M>,
@@ -201,7 +202,7 @@ impl<M> TxBlocks<M> {
         self.iter_mut().find(|b| !b.is_passed())
     }
 
-    /// Returns the next step, and the position of its block in the copied bytes.
+    /// Returns the next step, and the position of its block among the copied bytes.
     pub(crate) fn next(&self) -> Option<(Next<'_, M>, u64)> {
         let block = self.iter().find(|b| !b.is_passed())?;
         let (advert, size) = (&block.advert, block.advert.segment.size);
@@ -237,8 +238,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Notes the posted SrcAvail of the next block with its inline bytes. Returns the first byte,
-    /// if there was a block.
+    /// Records that the SrcAvail of the next block was posted with its inline bytes. Returns the
+    /// first byte, if there was a block.
     pub(crate) fn posted(&mut self, inline: u32) -> Option<u8> {
         let block = self.next_block().filter(|b| b.advert.queued().is_some())?;
         block.advert.posted();
@@ -260,7 +261,7 @@ impl<M> TxBlocks<M> {
         block.is_posted()
     }
 
-    /// Notes sent bytes of the rest of this block.
+    /// Records completed bytes of the rest of this block.
     pub(crate) fn rest_gone(&mut self, cookie: u64, bytes: u32) {
         if let Some(b) = self.iter_mut().find(|b| b.advert.cookie == cookie) {
             let done = b.advert.done.saturating_add(bytes).min(b.posted);
@@ -268,7 +269,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Returns true if posted bytes are incomplete.
+    /// Returns true if posted bytes are not completed.
     pub(crate) fn is_sending(&self) -> bool {
         self.iter().any(|b| b.posted > b.advert.done)
     }
@@ -278,7 +279,7 @@ impl<M> TxBlocks<M> {
             .find(|b| b.advert.state == AdvertState::Posted)
     }
 
-    /// Returns true if the peer has any.
+    /// Returns true if the peer has an advert of any block.
     pub(crate) fn any_posted(&mut self) -> bool {
         self.oldest_posted().is_some()
     }
@@ -327,8 +328,8 @@ impl<M> TxBlocks<M> {
         })
     }
 
-    /// Handles the loss of the connection: the transport releases detached blocks at its end;
-    /// calls are notified.
+    /// Handles the loss of the connection: detached blocks are released when the transport is
+    /// destroyed; calls are notified.
     pub(crate) fn lost(&mut self) {
         for at in (0..self.count).rev() {
             if self.iter().nth(at).is_some_and(|b| b.detached) {

@@ -5,17 +5,17 @@
 use super::super::advert::AdvertState;
 use super::{TxBlock, TxBlocks};
 
-/// Maximum number of them.
+/// Maximum number of blocks of one call.
 const MOST_OF_CALL: usize = 4;
 
-/// Event that a call waits for, of its oldest block.
+/// Event that a call waits for on its oldest block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
     /// The peer reads the block, returns it, or makes space.
     Peer,
-    /// Completion of WRITEs in flight, which needs no program of the peer.
+    /// Completion of WRITEs in flight, which does not depend on the peer's program.
     Write,
-    /// None: it is back, or the connection was `lost`.
+    /// No event: the block is back, or the connection was `lost`.
     Nothing { lost: bool },
 }
 
@@ -29,15 +29,15 @@ pub(crate) struct Returned<M> {
     pub(crate) done: u32,
     /// Bytes of these that went in messages.
     pub(crate) in_messages: u32,
-    /// Set if the peer has not read it in time or in whole.
+    /// Set if the peer has not read it in time or not completely.
     pub(crate) refused: bool,
-    /// Set if some of it was written to a reader of the peer.
+    /// Set if part of it was written to a reader of the peer.
     pub(crate) written: bool,
 }
 
 impl<M> TxBlock<M> {
-    /// Returns true if a call may queue another block behind it: the peer has it or will read it,
-    /// or its rest is being written.
+    /// Returns true if a call may queue another block after this one: the peer has it or will read
+    /// it, or its rest is being written.
     fn goes(&self) -> bool {
         let sends = self.is_passed() || self.advert.is_out() || self.posted > 0;
         sends && !self.recalled
@@ -73,7 +73,7 @@ impl<M> TxBlocks<M> {
         self.has_space() && few && self.iter().all(TxBlock::goes)
     }
 
-    /// Returns true if the next block is a call's.
+    /// Returns true if the next block belongs to a call.
     pub(crate) fn is_next_of_call(&self) -> bool {
         let next = self.iter().find(|b| !b.is_passed());
         next.is_some_and(|b| !b.detached)
@@ -89,7 +89,7 @@ impl<M> TxBlocks<M> {
         all.fold(0, u32::saturating_add)
     }
 
-    /// Recalls the call's blocks: the peer reads them no more, and the unsent rest returns.
+    /// Recalls the call's blocks: the peer may no longer read them, and the unsent rest returns.
     pub(crate) fn recall(&mut self) {
         for block in self.iter_mut().filter(|b| !b.detached) {
             if block.advert.is_unsent() {
@@ -99,13 +99,14 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Returns the event that the call waits for, and true if the peer has read its oldest block to
-    /// the end.
+    /// Returns the event that the call waits for, and true if the peer has read its oldest block
+    /// completely.
     pub(crate) fn oldest(&self) -> Option<(Awaits, bool)> {
         self.of_call().next().map(|b| (b.awaits(), b.finished))
     }
 
-    /// Takes the call's oldest block out, if it has returned. `whole`: so have all bytes before it.
+    /// Takes the call's oldest block out, if it has returned. `whole`: all bytes before it have
+    /// returned, too.
     pub(crate) fn take(&mut self, whole: bool) -> Option<Returned<M>> {
         let at = self.iter().position(|b| !b.detached)?;
         let back = matches!(self.iter().nth(at)?.awaits(), Awaits::Nothing { .. });

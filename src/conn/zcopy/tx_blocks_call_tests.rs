@@ -51,7 +51,7 @@ fn a_refused_one_goes_in_messages() {
     let mut b = blocks(2, 2);
     assert_eq!(b.returned(300), Some(300));
     invalidate(&mut b);
-    // another one behind it would have to wait
+    // another block after it would have to wait
     assert!(rest(&b) == Some((0, 300)) && !b.is_open());
     assert!(b.rest_posted(700, true));
     b.rest_gone(0, 700);
@@ -91,7 +91,7 @@ fn adverts_that_meet_a_waiting_reader_are_written() {
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     for cookie in 1..3 {
-        // the last one is registered, and cannot be advertised any more
+        // the last block is registered, and can no longer be advertised
         b.pass_over();
         invalidate(&mut b);
         assert_eq!(rest(&b), Some((cookie, 0)));
@@ -110,7 +110,7 @@ fn a_call_that_gives_up_gets_the_rest() {
     b.rest_gone(0, 400);
     assert_eq!(take(&mut b), Some((0, 400, false)));
     assert_eq!(take_behind(&mut b), Some((1, 0, false)));
-    // all of it is posted: it is as good as sent
+    // all of it is posted, which counts as sent
     let mut b = new(1);
     b.pass_over();
     b.rest_posted(1000, false);
@@ -133,15 +133,15 @@ fn the_connection_is_lost_during_a_write() {
     assert!(b.is_empty() && b.next().is_none());
 }
 
-/// A call, a peer that reads, refuses and advertises memory at random, and a transport with late
-/// completions.
+/// Model of a call, a peer that reads, refuses and advertises memory at random, and a transport
+/// with late completions.
 struct Model {
     blocks: TxBlocks<u64>,
     rng: Numbers,
-    /// Bytes that were added, and that have arrived.
+    /// Numbers of bytes that were added, and that have arrived.
     given: u64,
     arrived: u64,
-    /// Position of each block.
+    /// Stream position of each block.
     starts: Vec<u64>,
     /// Adverts that the peer holds: cookie, size, bytes read.
     held: Vec<(u64, u32, u32)>,
@@ -149,7 +149,7 @@ struct Model {
     space: u32,
     /// WRITEs and messages in flight: cookie, bytes.
     under_way: Vec<(u64, u32)>,
-    /// Blocks taken out, and their unsent bytes.
+    /// Numbers of blocks taken out, and of their unsent bytes.
     taken: u64,
     left: u64,
 }
@@ -221,8 +221,8 @@ impl Model {
         }
     }
 
-    /// The peer returns its adverts: by a refusal, or since its reader advertises memory, which
-    /// has seen none of them.
+    /// The peer returns its adverts: by a refusal, or by a sink advert sent before it has seen
+    /// them.
     fn peer_returns(&mut self, for_space: bool) {
         let read = self.held.first().map_or(0, |h| h.2);
         if for_space && read > 0 {

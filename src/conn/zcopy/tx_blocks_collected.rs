@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks that are in their place in the stream while their bytes are still being collected.
+//! Blocks queued in the stream while their bytes are still being collected.
 
 use super::{Advert, TxBlock, TxBlocks};
 
 impl<M> TxBlocks<M> {
-    /// Queues a detached block whose bytes are still being [added](Self::grow). Nothing behind it
-    /// is sent until [`TxBlocks::moved`].
+    /// Queues a detached block whose bytes are still being [added](Self::grow). Later bytes are not
+    /// sent until [`TxBlocks::moved`].
     ///
     /// # Errors
     ///
-    /// The memory, unless [`TxBlocks::has_space`].
+    /// Returns the memory if [`TxBlocks::has_space`] is false.
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.push(advert, first, at, true)?;
         if let Some(block) = self.iter_mut().last() {
@@ -19,7 +19,7 @@ impl<M> TxBlocks<M> {
         Ok(())
     }
 
-    /// Returns the block with this cookie, if it is away.
+    /// Returns the block with this cookie, if its bytes are still being collected.
     pub(super) fn open(&mut self, cookie: u64) -> Option<&mut TxBlock<M>> {
         let mut away = self.iter_mut().filter(|b| b.away);
         away.find(|b| b.advert.cookie == cookie)
@@ -38,7 +38,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Marks the advert as not to be sent.
+    /// Marks the block as not to be advertised.
     pub(crate) fn hide(&mut self, cookie: u64) {
         if let Some(block) = self.open(cookie) {
             block.advert.finish();

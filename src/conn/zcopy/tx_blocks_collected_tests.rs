@@ -16,7 +16,7 @@ fn nothing_goes_behind_what_is_collected() {
     b.grow(1, 50);
     assert_eq!(b.next(), Some((Next::Ending(150), 10)));
     assert_eq!(b.detached_bytes(), 150);
-    // a second one is through before the first
+    // the second one completes before the first
     open(&mut b, 2, 10);
     assert_eq!(b.moved(2, 22, true), Ok(()));
     assert_eq!(b.next(), Some((Next::Ending(150), 10)));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of write-protected memory. A thread that writes waits, and the bytes of the block are
-//! moved elsewhere as soon as nothing accesses them.
+//! Blocks of write-protected memory. A thread that writes to a block waits. Its bytes are moved
+//! elsewhere as soon as nothing accesses them.
 
 use super::{AdvertState, TxBlock, TxBlocks};
 
 impl<M> TxBlock<M> {
-    /// Returns true if a thread waits to write to it, and its unsent bytes can be moved.
+    /// Returns true if a thread waits to write to the block and its unsent bytes can be moved.
     fn may_move(&self) -> bool {
         let unused = match self.advert.state {
             AdvertState::New => true,
@@ -19,15 +19,15 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Marks the newest one as protected from the program.
+    /// Marks the newest block as write-protected.
     pub(crate) fn mark_protected(&mut self) {
         if let Some(block) = self.iter_mut().last() {
             block.protected = true;
         }
     }
 
-    /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if
-    /// there are any.
+    /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if any
+    /// block is protected.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
         for block in self.iter_mut().filter(|b| b.protected) {
@@ -48,7 +48,7 @@ impl<M> TxBlocks<M> {
         self.iter().any(TxBlock::may_move)
     }
 
-    /// Takes the memory of such a block, with its cookie; [`TxBlocks::moved`] follows.
+    /// Takes out the memory of such a block, with its cookie; [`TxBlocks::moved`] follows.
     pub(crate) fn take_to_move(&mut self) -> Option<(u64, M)>
     where
         M: Clone,
@@ -59,11 +59,12 @@ impl<M> TxBlocks<M> {
     }
 
     /// Records the memory of a moved block: a copy, or the same memory if the copy failed for lack
-    /// of memory. Sending continues from there. [`TxBlocks::retry`] repeats a failed copy.
+    /// of memory. Sending continues from the recorded memory. [`TxBlocks::retry`] repeats a failed
+    /// copy.
     ///
     /// # Errors
     ///
-    /// The memory, if the connection was lost meanwhile.
+    /// Returns the memory if the connection was lost meanwhile.
     pub(crate) fn moved(&mut self, cookie: u64, memory: M, copied: bool) -> Result<(), M> {
         let Some(block) = self.open(cookie) else {
             return Err(memory);
@@ -76,7 +77,7 @@ impl<M> TxBlocks<M> {
         Ok(())
     }
 
-    /// Retries to move blocks that there was no memory for.
+    /// Retries moves that failed for lack of memory.
     pub(crate) fn retry(&mut self) {
         self.iter_mut().for_each(|b| b.stuck = false);
     }

@@ -10,7 +10,7 @@ fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     b.mark_protected();
     let second = b.push(Advert::unregistered(22, 100, 2), 0, 0, true);
     assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
-    // bytes of it are posted, for which the peer has no buffer
+    // bytes of the block are posted, for which the peer has no buffer
     b.pass_over();
     b.rest_posted(50, true);
     assert!(b.want(usize::MAX) && b.want(3));

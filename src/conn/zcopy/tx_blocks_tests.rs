@@ -59,7 +59,7 @@ pub(super) fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(true).map(|r| (r.memory, r.done, r.refused))
 }
 
-/// Takes out a block behind one that was not sent entirely.
+/// Takes out a block after one that was not sent completely.
 pub(super) fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(false).map(|r| (r.memory, r.done, r.refused))
 }
@@ -96,7 +96,7 @@ fn what_follows_one_that_came_back_does_not_count() {
     assert!(!b.is_open());
     assert_eq!(take_behind(&mut b), Some((1, 0, false)));
     assert_eq!(take_behind(&mut b), Some((2, 0, false)));
-    // sending the rest of them starts again
+    // sending the rest of the blocks starts again
     assert!(b.is_open() && b.push(advert(9, 1), 0, 500, false).is_ok());
 }
 
@@ -104,7 +104,7 @@ fn what_follows_one_that_came_back_does_not_count() {
 fn a_report_crosses_the_cancel() {
     let mut b = blocks(2, 2);
     assert!(b.read(1000, true));
-    // the second one is returned, and the first one was read all the same
+    // the second block is returned, and the first one was read nevertheless
     b.recall();
     assert_eq!(b.returned(0), Some(0));
     invalidate(&mut b);
@@ -148,7 +148,7 @@ fn a_new_one_is_registered_in_its_turn() {
     b.registered(advert(0, 1000).segment);
     assert_eq!(next_key(&b), Some((0, 0)));
     assert_eq!(b.posted(0), Some(0));
-    // the second one cannot be advertised: it goes in messages
+    // the second block cannot be advertised: its bytes are sent in messages
     assert!(matches!(b.next(), Some((Next::New { memory: 1, .. }, 0))));
     b.pass_over();
     assert!(b.read(1000, true));
@@ -181,7 +181,7 @@ fn nobody_waits_for_a_detached_one() {
     let mut b = detached(2, 2);
     assert_eq!((b.detached_bytes(), b.has_call()), (2000, false));
     assert!(b.read(1000, true));
-    // not before the peer has no access
+    // not before the peer's access has ended
     assert_eq!((retire(&mut b), b.detached_bytes()), (None, 1000));
     invalidate(&mut b);
     assert_eq!(retire(&mut b), Some((0, false)));
@@ -237,7 +237,7 @@ fn a_call_beside_detached_ones() {
     assert!(b.is_open() && b.push(advert(5, 1000), 5, 10, false).is_ok());
     assert_eq!(b.posted(0), Some(5));
     assert_eq!(b.oldest(), Some((call::Awaits::Peer, false)));
-    // it loses patience
+    // the call times out
     b.recall();
     assert!(b.any_posted());
     assert_eq!(b.returned(100), Some(100));
@@ -298,17 +298,17 @@ impl Numbers {
 /// Maximum number of adverts that the peer of the model holds.
 const MOST_ADVERTS: usize = 3;
 
-/// A stream of blocks and copied bytes, a peer that reads, reports and refuses at random, and a
-/// transport with late completions.
+/// Model of a stream of blocks and copied bytes, a peer that reads, reports and refuses at random,
+/// and a transport with late completions.
 struct Model {
     blocks: TxBlocks<u64>,
     rng: Numbers,
-    /// Bytes that were given, copied, sent of those, and that have arrived.
+    /// Numbers of bytes added, copied, sent of the copied ones, and arrived.
     given: u64,
     copied: u64,
     copied_sent: u64,
     arrived: u64,
-    /// Where each block begins, and each copied byte is.
+    /// Positions of each block and of each copied byte.
     starts: Vec<u64>,
     copies: Vec<u64>,
     /// Adverts of the peer: cookie, size, bytes read.
@@ -317,7 +317,7 @@ struct Model {
     under_way: Vec<(u64, u32)>,
     /// Blocks whose bytes are being moved, with their memory.
     away: Vec<(u64, u64)>,
-    /// A thread waits to write to the blocks before this one.
+    /// Position before which a thread waits to write to blocks.
     wanted: u64,
     retired: u64,
 }
@@ -392,7 +392,7 @@ impl Model {
         }
     }
 
-    /// A thread wants to write: unused bytes are moved, which takes a while.
+    /// Lets a thread wait to write: unused bytes are moved, which completes later.
     fn moves(&mut self, more: bool) {
         if more && self.rng.below(2) == 0 {
             if self.rng.below(4) == 0 {
@@ -418,7 +418,7 @@ impl Model {
         }
     }
 
-    /// Sends all that may be sent; nothing of this end while the peer may read.
+    /// Sends all that may be sent; nothing while the peer may read.
     fn sends(&mut self) {
         let next = self.blocks.next();
         if next.as_ref().map_or(self.copied, |n| n.1) > self.copied_sent {
@@ -486,7 +486,7 @@ fn the_stream_is_in_order_whatever_the_peer_does() {
     for seed in 0..1000 {
         let mut model = Model::new(seed);
         (0..300).for_each(|_| model.step(true));
-        // all is through in the end
+        // everything arrives in the end
         (0..1500).for_each(|_| model.step(false));
         assert_eq!(model.arrived, model.given, "seed {seed}");
         assert!(model.blocks.is_empty(), "seed {seed}");

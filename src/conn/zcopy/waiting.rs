@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waits of a call for memory that the peer has, or that its own transfer uses.
+//! Waits of a call for memory that the peer or its own transfer uses.
 
 use super::super::SdpSock;
 use super::{CANCEL_TIME, OFED_CANCEL_TIME};
@@ -11,13 +11,13 @@ use kernel::prelude::*;
 /// Time that the call of a dying task still waits for bytes in flight.
 const DYING_TIME: Jiffies = milliseconds(1000);
 
-/// Fatal signal of a task whose call has memory in use. Bytes sent before shall arrive, as on TCP,
-/// which the peer's device or kernel does at once: a reset would take even bytes that the peer is
-/// just reading.
+/// Fatal signal of a task whose call has memory in use. Bytes sent before it must arrive, as on
+/// TCP, which takes the peer's device or kernel no time: a reset would drop even bytes that the
+/// peer is reading.
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
     /// Set when the time has passed and the caller checks once more: an event may have arrived
-    /// while it slept.
+    /// during the sleep.
     late: bool,
 }
 
@@ -33,9 +33,8 @@ impl FatalSignal {
         self.since.is_some()
     }
 
-    /// Sleeps until an event after `seq` or a fatal signal. After a fatal signal it sleeps a
-    /// little more in spite of it. Returns true if the caller has to check again, false after the
-    /// time-out.
+    /// Sleeps until an event after `seq` or a fatal signal. After a fatal signal it sleeps for a
+    /// limited time. Returns true if the caller has to check again, false after the time-out.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -62,8 +61,8 @@ impl FatalSignal {
     }
 }
 
-/// Wait of a call for the peer to be done with its memory: for a while, then until it has taken it
-/// back, which depends on the peer's kernel only.
+/// Wait of a call until the peer returns its memory: for the time of an advert, then until a cancel
+/// completes, which depends on the peer's kernel only.
 pub(super) struct Waiting {
     since: Jiffies,
     patience: Jiffies,
@@ -78,7 +77,7 @@ pub(super) enum AfterSleep {
     /// Check for events.
     Look,
     TakeBack,
-    /// Take its memory back, because of a signal.
+    /// Take the memory back because of a signal.
     Interrupted,
 }
 
@@ -101,10 +100,10 @@ impl Waiting {
         self.dying.has_begun()
     }
 
-    /// Sleeps until an event after `seq`: by `sleep`, for `timeout` jiffies; once the memory is
-    /// being taken back, only a fatal signal interrupts, and not at once. Returns the request to
-    /// take it back once, as soon as the wait is `over` or has been long enough. A peer that does
-    /// not return it then loses the connection.
+    /// Sleeps until an event after `seq`: by `sleep`, for `timeout` jiffies. After the cancel only
+    /// a fatal signal interrupts, after a delay. Returns the request to cancel once, when the wait
+    /// is `over` or has been long enough. If the peer then does not return the memory, the
+    /// connection is aborted.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
