@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Credits: one per receive buffer of the other side (IBA Annex A4, buffer flow control).
+//! Credits: one for each receive buffer of the other side (IBA Annex A4, buffer flow control).
 //!
-//! Every message costs its sender one credit, whatever it carries. Every message contains two
-//! numbers from which the other side computes its credits:
+//! Every message costs its sender one credit, whatever it contains. From two numbers in every
+//! message the other side computes its credits:
 //!
 //! ```text
 //! C = Bufs(last received) - (MSeq(last sent) - MSeqAck(last received))
 //! ```
 //!
-//! [`SendWindow`] has the own credits, [`ReceiveWindow`] those of the peer.
+//! [`SendWindow`] contains the credits of this end, [`ReceiveWindow`] those of the peer.
 //!
 //! # Reserves
 //!
@@ -20,53 +20,56 @@
 //! | 1    | a message about adverts, or an empty Data, that gives the peer new credits (CA4-82) |
 //! | 0    | nothing                                                             |
 //!
-//! So an end that has read something can always report it, and two ends with full buffers do not
-//! lock each other out.
+//! So an end that has read bytes can always report it, and two ends with full buffers do not
+//! deadlock.
 //!
 //! # When to send a credit update
 //!
-//! Any message carries Bufs, so a separate update (an empty Data) is needed only when the peer is
-//! about to run out and no other message goes to it. With `c` the credits that the peer has left
-//! as announced, and `posted` the buffers it could have, an update is due when
+//! Any message contains Bufs, so a separate update (an empty Data) is needed only when the peer is
+//! about to run out of credits and no other message is sent to it. Let `c` be the credits that the
+//! peer has left as announced, and `posted` the buffers it could use. An update is due when
 //!
-//! * `c` is down to half of `posted`, or to 3 if that is more: early enough that a busy peer need
-//!   not stop, and before it has too few for payload;
+//! * `c` has fallen to half of `posted`, or to 3 if that is more: so a busy peer need not stop, and
+//!   always has enough credits for payload;
 //! * and `posted - c` is at least 2.
 //!
-//! The second rule is there because an update is itself a message: it uses a buffer of the peer,
-//! and may make the peer's own update due. An end sends at most one update for two messages
-//! received, or for two buffers that its reader emptied, so such an echo dies out. (That includes
-//! an update from 0 to 2, by which the peer may send a control message, or an update of its own.)
+//! The second rule exists because an update is itself a message: it uses a buffer of the peer, and
+//! may make the peer's own update due. An end sends at most one update for two received messages,
+//! or for two buffers that its reader emptied, so updates do not answer each other for ever. (That
+//! includes an update from 0 to 2, by which the peer may send a control message, or an update of
+//! its own.)
 //!
-//! It costs nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload, then
-//! other buffers hold unread bytes. The exception is an end that never had more than three
-//! buffers. There one more buffer is all that can ever be announced, and is. (Two ends with three
-//! buffers each would exchange updates for ever. So announce at least four.)
+//! It delays nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload, then
+//! other buffers hold unread bytes. The exception is an end that never had more than three buffers.
+//! It announces one more buffer, since more can never be posted. (Two ends with three buffers each
+//! would exchange updates for ever. So announce at least four.)
 //!
-//! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). Spent
-//! earlier, it might be missed then: a peer may need two credits for its own update (RHEL 5).
+//! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). If it were
+//! spent earlier, it might be missing then: a peer may need two credits for its own update (RHEL
+//! 5).
 //!
 //! # A peer that waits for its advert
 //!
 //! An OFED peer announces no more buffers while its program waits for its advert, nor in
-//! CLOSE_WAIT, and may have begun with three. Credits spent then do not return before the end of
-//! the advert, and a cancel takes two messages: the report of the bytes read, and the SendSm. So
-//! with three credits or fewer, reports of parts are combined, updates wait that the peer can do
-//! without, and everything else leaves two. The message that ends the advert may take the last
-//! one: it announces the own buffers itself, and the peer waits for nothing else. With two, and a
-//! peer that could not even cancel, or with less, the advert is refused at once.
+//! CLOSE_WAIT, and may have started with three. Credits spent then do not return before the end of
+//! the advert. A cancel takes two messages: the report of the bytes read, and the SendSm. So with
+//! three credits or fewer, partial reports are combined, unneeded updates wait, and all other
+//! messages leave two credits. The message that ends the advert may use the last credit: it
+//! announces this end's buffers itself, and the peer waits for no other message. The advert is
+//! refused at once with fewer credits, or with two if the peer could not even cancel.
 //!
 //! # Full buffers and adverts
 //!
 //! An end whose reader has stopped has two buffers posted for control messages. The peer uses one
-//! (`c` is 1, `posted` 2), and may need to send another: more reports about an advert, or a
-//! cancel. It has no way to request it. So an update is due, although it grants one credit only,
+//! (`c` is 1, `posted` 2), and may need to send another: more reports about an advert, or a cancel.
+//! The peer cannot request a credit. So an update is due, although it grants only one credit, in
+//! two cases:
 //!
-//! * if own adverts are outstanding, about which the peer reports, and the own credits suffice for
+//! * own adverts are outstanding, about which the peer reports, and the own credits suffice for
 //!   payload: such a peer rarely has to reply with an update of its own;
-//! * or if an advert of the peer is outstanding, which it must be able to cancel. If both ends are
-//!   out of buffers and hold adverts of each other, they exchange updates until one of them
-//!   cancels its advert. (So a wait for the reading of an advert needs a time limit.)
+//! * or an advert of the peer is outstanding, which it must be able to cancel. If both ends are
+//!   out of buffers and hold adverts of each other, they exchange updates until one of them cancels
+//!   its advert. (So waiting for an advert to be read needs a time limit.)
 
 use super::sequence::after;
 use super::Violation;
@@ -116,7 +119,7 @@ impl SendWindow {
         u32::from(self.bufs).saturating_sub(used) as u16
     }
 
-    /// Applies the window of a received message. Returns true if it is wider now.
+    /// Applies the window of a received message. Returns true if the credits have increased.
     pub(super) fn update(&mut self, mseq_ack: u32, bufs: u16) -> Result<bool, Violation> {
         if after(mseq_ack, self.sent) {
             return Err(Violation::AckBeyondSent);

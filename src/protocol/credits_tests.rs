@@ -10,12 +10,12 @@ fn credits_follow_the_formula() {
     assert_eq!(send.take(), 2);
     assert_eq!(send.credits(), 62);
     assert_eq!(send.unacknowledged(), 2);
-    // The peer had received the first and posted its buffer again.
+    // The peer had received the first message and posted its buffer again.
     assert_eq!(send.update(1, 64), Ok(true));
     assert_eq!(send.credits(), 63);
     assert_eq!(send.update(2, 63), Ok(false));
     assert_eq!(send.credits(), 63);
-    // A peer that has fewer buffers than messages are on their way gives none.
+    // A peer with fewer buffers than messages in flight grants no credits.
     for _ in 0..10 {
         send.take();
     }
@@ -99,7 +99,7 @@ fn windows_of_all_sizes_fit() {
     assert_eq!(send.credits(), u16::MAX);
 }
 
-/// Returns the receive window after `messages` of `posted` credits are used.
+/// Returns the receive window after `messages` messages, of `posted` initial credits.
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {
@@ -161,7 +161,7 @@ fn the_last_credit_waits_until_the_peer_needs_it() {
 
 #[test]
 fn with_zero_copy_the_peer_always_has_two() {
-    // As by a reader who has stopped: two buffers are left, and used one by one.
+    // The reader has stopped: two buffers are left, and used one by one.
     let receive = used(8, 6);
     let two = |receive: &ReceiveWindow, posted, own| receive.update_due(posted, own, true);
     assert!(!two(&receive, 2, 64));

@@ -2,8 +2,8 @@
 
 //! The protocol core of `ib_sdp`, built for the host so that it can be tested there.
 //!
-//! The kernel module has the very same sources as its module `protocol`; this file exists only
-//! for cargo and adds nothing but the promises that the kernel build makes anyway.
+//! The kernel module compiles the same sources as its module `protocol`. This file exists for cargo
+//! only, and repeats the lints of the kernel build.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

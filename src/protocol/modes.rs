@@ -2,8 +2,8 @@
 
 //! Flow-control modes, and the effect of a ModeChange from the peer.
 //!
-//! Both halves of a connection start Combined and are independent. There are four transitions,
-//! each with one end that may make it, and no acknowledgement:
+//! Both halves of a connection start Combined and are independent. Four transitions exist. One end
+//! makes each of them, without an acknowledgement:
 //!
 //! | byte | transition            | made by | our half that changes |
 //! |------|-----------------------|---------|-----------------------|
@@ -18,9 +18,9 @@ use super::Violation;
 /// The modes of the two halves of a connection, as this end sees them.
 #[derive(Clone, Debug)]
 pub(super) struct Modes {
-    /// Mode of what we send.
+    /// Mode of the half that this end sends on.
     pub(super) send: Mode,
-    /// Mode of what we receive.
+    /// Mode of the half that this end receives on.
     pub(super) receive: Mode,
 }
 

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive buffers that grow while the connection lives: ChRcvBuf and ChRcvBufAck.
+//! Receive buffers that grow during the connection: ChRcvBuf and ChRcvBufAck.
 //!
 //! Implementations disagree about the value in both messages: it does or does not include the 16
-//! bytes of BSDH. The OFED family, which alone grows buffers on request, means the payload. So
-//! this end sends a ChRcvBufAck with the payload size, and uses 16 bytes less than a peer's
-//! ChRcvBufAck contains, which is right in either case. Local peers are exempt.
+//! bytes of BSDH. The OFED family means the payload; no other implementation grows buffers on
+//! request. So this end sends the payload size in a ChRcvBufAck, and uses 16 bytes less than a
+//! peer's ChRcvBufAck contains, which is safe in both cases. Local peers are exempt.
 //!
 //! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once: its
-//! larger buffers lie behind the posted ones, whose number is in the reply. A message that is
-//! longer than the buffer it meets ends the connection.
+//! larger buffers are posted after the current ones, whose number is in the reply. A message longer
+//! than its receive buffer ends the connection.
 
 use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 use super::sequence::after;
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// Score of full messages that triggers a request. A full message with more bytes behind it adds
-/// two, any other message subtracts one. A few sends of several messages each reach it; sends of
-/// one message never do.
+/// Score of full messages that triggers a request. A full message with more bytes queued after it
+/// adds two, any other message subtracts one. A few sends of several messages each reach the score;
+/// sends of one message never do.
 const SUSTAINED: u8 = 16;
 
-/// Divisor of the desired size for a first, smaller request: many connections never have requests
+/// Divisor of the desired size for a first, smaller request: many connections never carry requests
 /// of more than a few pages.
 const MIDDLE: u32 = 8;
 
-/// Own receive buffers, which the peer may request to grow.
+/// Receive buffers of this end, which the peer may request to grow.
 #[derive(Clone, Debug)]
 pub(super) struct LocalBuffers {
     /// Size with BSDH that was announced to the peer.
@@ -44,7 +44,7 @@ enum LocalState {
 }
 
 impl LocalBuffers {
-    /// Buffers of the size in the Hello or HelloAck of this end.
+    /// Makes the state of buffers with the size in this end's Hello or HelloAck.
     pub(super) fn new(size: u32) -> Self {
         LocalBuffers {
             size,
@@ -63,8 +63,8 @@ impl LocalBuffers {
         }
     }
 
-    /// Handles a ChRcvBuf. Returns true if the owner must decide: not while an earlier decision is
-    /// pending, which then serves both.
+    /// Handles a ChRcvBuf. Returns true if the owner must decide. While an earlier decision is
+    /// pending, that one is the reply to both.
     pub(super) fn size_requested(&mut self) -> bool {
         let new = self.state == LocalState::Idle;
         if new {
@@ -111,9 +111,9 @@ pub(super) struct RemoteBuffers {
     desired: u32,
     /// Bytes of the size in a ChRcvBufAck that are not payload.
     header_aside: u32,
-    /// Largest number of bytes that were ready to send at a time lately.
+    /// Largest number of bytes recently ready to send at a time.
     wanted: u32,
-    /// Payload bytes of a Data message after the message with this MSeq.
+    /// Larger payload of a Data message, valid after the message with this MSeq.
     larger: Option<(u32, u32)>,
     state: RemoteState,
 }
@@ -129,8 +129,8 @@ enum RemoteState {
 }
 
 impl RemoteBuffers {
-    /// Buffers of `size` bytes with BSDH; `desired` bytes would be better. `acks_payload`: see
-    /// [`Parameters`](super::Parameters).
+    /// Makes the state of buffers of `size` bytes with BSDH; `desired` is the size to request.
+    /// `acks_payload`: see [`Parameters`](super::Parameters).
     pub(super) fn new(size: u32, desired: u32, acks_payload: bool) -> Self {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
@@ -150,7 +150,7 @@ impl RemoteBuffers {
         self.payload
     }
 
-    /// Counts a Data message with `payload` bytes and `more` bytes queued behind it.
+    /// Counts a Data message with `payload` bytes and `more` bytes queued after it.
     pub(super) fn sending(&mut self, payload: u32, more: u32) {
         if let RemoteState::Counting(run) = &mut self.state {
             if payload >= self.payload && more > 0 {
@@ -183,7 +183,7 @@ impl RemoteBuffers {
         }
     }
 
-    /// Notes the MSeq of the last message sent; larger buffers may follow it.
+    /// Records the MSeq of the last message sent; larger buffers may follow it.
     pub(super) fn sent(&mut self, mseq: u32) {
         if let Some((payload, _)) = self.larger.take_if(|(_, last)| !after(*last, mseq)) {
             self.payload = payload;
@@ -191,7 +191,7 @@ impl RemoteBuffers {
     }
 
     /// Handles a ChRcvBufAck; ignores one without a request. `last`: MSeq of the last message that
-    /// may still meet a smaller buffer. Returns true if messages may be longer now.
+    /// may still arrive in a smaller buffer. Returns true if messages may be longer now.
     pub(super) fn answered(&mut self, size: u32, last: Option<u32>) -> bool {
         let RemoteState::Asked { middle } = self.state else {
             return false;

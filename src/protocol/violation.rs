@@ -33,15 +33,15 @@ macro_rules! violations {
 }
 
 violations! {
-    /// The message is longer than the receive buffers that were announced.
+    /// The message is longer than the announced receive buffers.
     TooLong = "too_long",
-    /// MSeq is not the successor of the message before.
+    /// MSeq is not the successor of the previous message's.
     Sequence = "sequence",
-    /// More messages than receive buffers were advertised.
+    /// More messages than receive buffers were announced.
     CreditsOverrun = "credits_overrun",
     /// MSeqAck of a message that was never sent.
     AckBeyondSent = "ack_beyond_sent",
-    /// MSeqAck lower than one that came before.
+    /// MSeqAck lower than an earlier one.
     AckBackwards = "ack_backwards",
     /// Stream bytes or an advert after the peer's DisConn.
     AfterDisConn = "after_disconn",
@@ -63,7 +63,7 @@ violations! {
     SrcAvailDuringCancel = "srcavail_during_cancel",
     /// RdmaRdCompl of more bytes than were advertised.
     RdmaRdComplSize = "rdmardcompl_size",
-    /// SinkAvail while the half it is for is not Pipelined.
+    /// SinkAvail while the half that it concerns is not Pipelined.
     SinkAvailMode = "sinkavail_mode",
     /// SinkAvail beyond the number that may be outstanding.
     SinkAvailLimit = "sinkavail_limit",
@@ -75,11 +75,11 @@ violations! {
     SinkAvailDuringAdvert = "sinkavail_during_advert",
     /// SinkAvail after a SinkAvailCancel that was not answered.
     SinkAvailDuringCancel = "sinkavail_during_cancel",
-    /// SinkAvail with a number of messages that cannot be.
+    /// SinkAvail with an impossible number of messages.
     NonDiscards = "non_discards",
     /// RdmaWrCompl of more bytes than were advertised.
     RdmaWrComplSize = "rdmawrcompl_size",
-    /// ModeChange that is no transition from the present mode, or not the peer's to make.
+    /// ModeChange that is no transition from the current mode, or that only this end may make.
     ModeChange = "mode_change",
     /// RdmaWrCompl without a SinkAvail.
     UnexpectedRdmaWrCompl = "unexpected_rdmawrcompl",
@@ -99,7 +99,7 @@ impl Violation {
         malformed.chain(Self::OTHERS)
     }
 
-    /// A number below [`Violation::COUNT`], for counters per reason.
+    /// Returns a number below [`Violation::COUNT`], for counters per reason.
     pub fn index(self) -> usize {
         Self::all().position(|v| v == self).unwrap_or(0)
     }

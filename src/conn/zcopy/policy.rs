@@ -5,18 +5,19 @@
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
 //! 2. Larger ones form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
 //!    scattered memory, each run that fits one memory region counts as a send. The longest run
-//!    determines the class of the call's time. 3. For each class a connection keeps a *ratio*: the
-//!    caller's time of a zero-copy send divided by that of a copied one.
+//!    determines the class of the call's time.
+//! 3. For each class a connection keeps a *ratio*: the caller's time of a zero-copy send divided
+//!    by that of a copied one.
 //! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times this leaves the
 //!    processor to others.
-//! 5. A new connection starts with the likely ratio of its kind of device ([`Kind`]).
-//! 6. Calls are timed. While trials change nothing, each comes after four times as many bytes as
-//!    the last, so that their cost is negligible. A trial that changes the method is verified soon.
-//!    9. The first bytes after a change of the method are not timed, since they fill or drain
+//! 5. A new connection starts with the typical ratio of its kind of device ([`Kind`]).
+//! 6. Calls are timed. After [`FIRST_REST`] bytes a few sends try the other method.
+//! 7. The new ratio is the mean of the old one and that of the trial.
+//! 8. While trials change nothing, each comes after four times as many bytes as the last, so that
+//!    their cost is negligible. A trial that changes the method is verified soon.
+//! 9. The first bytes after a change of the method are not timed, since they fill or drain
 //!    buffers.
-//!    10. Connections share no results: peers differ. The first bytes after a change of the way are
-//!    not timed, since they fill buffers or drain them.
-//! 10. Connections share nothing: a result for one peer need not hold for another.
+//! 10. Connections share no results: peers differ.
 
 /// Sends below this many bytes are always copied: pinning and advertising them takes longer.
 pub(crate) const SMALLEST: usize = 64 << 10;

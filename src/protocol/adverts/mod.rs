@@ -11,20 +11,20 @@
 //! adverts win: the sink drops the source adverts without a reply, and a valid sink advert shows
 //! the source that all its adverts were dropped.
 //!
-//! [`super::connection`] has the calls of the owner.
+//! [`super::connection`] contains the calls of the owner.
 //!
 //! # Other implementations
 //!
-//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, and
-//! none before it has shown that it supports them. It gets none while it has one of its own
-//! outstanding, or may take ours for Data ([`StaleRecord`]). It gets no sink advert and no
+//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, and none
+//! before it has shown that it supports them. It gets none while one of its own is outstanding, or
+//! while it may take an advert for Data ([`StaleRecord`]). It gets no sink advert and no
 //! ModeChange. Its own messages are handled like those of any peer: with any number of inline
 //! bytes, several reports, refusals at any time.
 //!
 //! GEN2 ignores a SendSm that does not reply to a cancel. (It cannot connect: its major version is
-//! 1.) This end sends one without a cancel only if the owner refuses or cannot read; otherwise it
-//! sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner detects
-//! large blocks.
+//! 1.) This end sends a SendSm without a cancel only if the owner refuses or cannot read; otherwise
+//! it sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner
+//! detects large blocks.
 
 mod own_sinks;
 mod own_sources;
@@ -39,7 +39,7 @@ pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 pub(super) use self::stale_record::StaleRecord;
 
-/// Maximum number of the peer's adverts of each kind that are kept at a time: the MaxAdverts of an
+/// Maximum number of the peer's adverts of each kind that are kept at a time: MaxAdverts of an
 /// owner with zero copy.
 pub const MAX_ADVERTS: usize = 16;
 
@@ -54,7 +54,7 @@ pub struct Block {
     pub size: u32,
     /// Key.
     pub r_key: u32,
-    /// Address of its first byte under that key.
+    /// Address of the first byte under that key.
     pub address: u64,
 }
 
@@ -65,19 +65,19 @@ pub struct Remote {
     pub address: u64,
     /// The peer's key.
     pub r_key: u32,
-    /// Bytes from there to the end of the advert.
+    /// Bytes from that address to the end of the advert.
     pub size: u32,
 }
 
 /// Use of adverts by the owner of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Nothing: adverts of the peer are refused as they come, and none are made.
+    /// None: adverts of the peer are refused on arrival, and none are sent.
     #[default]
     Off,
-    /// All, with peers that are known to support them.
+    /// All, with peers known to support them.
     On,
-    /// All, and the peer is assumed to support SrcAvail without having shown it: only for peers
-    /// that the administrator vouches for.
+    /// All, and the peer is assumed to support SrcAvail: only for peers that the administrator is
+    /// sure of.
     Forced,
 }

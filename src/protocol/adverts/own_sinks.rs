@@ -12,9 +12,9 @@
 //! (NonDiscards, `docs/protocol.md`): the source counts the messages with payload that it sends,
 //! the sink those that it receives. A message with payload that finds sink adverts outstanding
 //! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
-//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal.
-//! If its count is higher, the advert was void before it arrived; the source then drops the advert
-//! and uncounts one of the messages. A source that has accepted a sink advert and sends Data
+//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
+//! its count is higher, the advert was void on arrival. The source then drops the advert and
+//! subtracts one message from its count. A source that has accepted a sink advert and sends Data
 //! nevertheless voids its oldest advert and does not count the message.
 //!
 //! A block must hold the payload of the message that voids it, so no block is smaller than the
@@ -56,7 +56,7 @@ impl OwnSinks {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may go; `limit` is the maximum.
+    /// Returns true if another advert may be sent; `limit` is the maximum.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -92,7 +92,7 @@ impl OwnSinks {
         Ok(())
     }
 
-    /// Requests the adverts back.
+    /// Requests the return of all adverts.
     pub(crate) fn cancel(&mut self) {
         if self.count() > 0 && self.cancel == Cancel::No {
             self.cancel = Cancel::Due;
@@ -126,7 +126,7 @@ impl OwnSinks {
         some
     }
 
-    /// Ends a cancel that has nothing left to wait for.
+    /// Ends a cancel when no advert is outstanding.
     fn settle(&mut self) {
         if self.adverts.is_empty() {
             self.cancel = Cancel::No;

@@ -17,7 +17,7 @@ use super::OWN_ADVERTS;
 struct OwnSource {
     mseq: u32,
     size: u32,
-    /// Bytes that the peer has, including those in the SrcAvail.
+    /// Bytes that the peer has received, including those in the SrcAvail.
     done: u32,
 }
 
@@ -33,9 +33,9 @@ enum Cancel {
 /// Meaning of a report of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The peer has read this many more bytes of the oldest advert.
+    /// Bytes of the oldest advert that this report adds.
     pub(crate) bytes: u32,
-    /// The peer has read the advert to its end.
+    /// Set if the peer has read the advert to its end.
     pub(crate) finished: bool,
 }
 
@@ -63,8 +63,8 @@ impl OwnSources {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may go; `limit` is the maximum. None may while a cancel is
-    /// outstanding.
+    /// Returns true if another advert may be sent; `limit` is the maximum. None may be sent while a
+    /// cancel is outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -101,8 +101,8 @@ impl OwnSources {
         }))
     }
 
-    /// Handles a SendSm. Returns the bytes of the oldest advert that the peer has, `None` for a
-    /// stale SendSm. The peer has nothing of the other adverts.
+    /// Handles a SendSm. Returns the number of bytes of the oldest advert that the peer has, `None`
+    /// for a stale SendSm. The peer has received nothing of the other adverts.
     pub(crate) fn refused(&mut self, mseq_ack: u32) -> Option<u32> {
         let oldest = *self.adverts.front()?;
         if after(oldest.mseq, mseq_ack) {
@@ -127,7 +127,7 @@ impl OwnSources {
         Ok(true)
     }
 
-    /// Requests the adverts back.
+    /// Requests the return of all adverts.
     pub(crate) fn cancel(&mut self) {
         if self.outstanding() && self.cancel == Cancel::No {
             self.cancel = Cancel::Due;

@@ -3,18 +3,18 @@
 //! Sink adverts of the peer: blocks of its readers' memory that this end may write by RDMA.
 //!
 //! **Writing.** This end writes the oldest block from its start, reports the bytes written by
-//! RdmaWrCompl, and goes on with the next block. Messages follow the WRITEs posted before them, so
-//! no report comes too early. Written blocks stay in the queue until they are reported.
+//! RdmaWrCompl, and continues with the next block. A report is never early, since messages arrive
+//! after the WRITEs posted before them. Written blocks stay in the queue until they are reported.
 //!
-//! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others
-//! stay valid. This end does not write to them, nor to any block advertised before the peer had
-//! received that Data: the reader would have to move the bytes, so it takes the blocks back as
-//! soon as it receives the Data. The peer cancels them, or further Data voids them.
+//! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others stay
+//! valid. This end does not write to the others, nor to any block advertised before the peer had
+//! received that Data. The reader would have to move the bytes, so it takes the blocks back when it
+//! receives the Data. The peer cancels them, or further Data voids them.
 //!
 //! **Void adverts.** Counting identifies the adverts that Data of this end has crossed: see
-//! [`super::own_sinks`]. Adverts that crossed a change from Pipelined to Combined are void, too:
-//! the peer drops them when it receives the ModeChange. Messages with payload behind the change
-//! find no advert at the peer and void none.
+//! [`super::own_sinks`]. Adverts that crossed a change from Pipelined to Combined are void as well:
+//! the peer drops them when it receives the ModeChange. Messages with payload after the change find
+//! no advert at the peer and void none.
 
 use super::super::message::SinkAvail;
 use super::super::sequence::after;
@@ -28,7 +28,7 @@ struct PeerSink {
     /// Address of the next byte to write.
     address: u64,
     r_key: u32,
-    /// Bytes from there to the end; of a complete block, bytes written.
+    /// Bytes from that address to the end of the block; of a complete block, bytes written.
     size: u32,
 }
 
@@ -37,7 +37,7 @@ struct PeerSink {
 struct Left {
     /// MSeq of the ModeChange.
     mseq: u32,
-    /// Messages with payload sent since then.
+    /// Messages with payload sent since that message.
     since: u32,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct PeerSinks {
     /// Number of the oldest adverts that the peer advertised before it had received all Data of
     /// this end.
     doubtful: u8,
-    /// Bytes written to the advert behind the written ones.
+    /// Bytes written to the first advert that is not complete.
     written: u32,
     /// True if a SinkCancelAck is due.
     confirmation: bool,
@@ -62,7 +62,7 @@ pub(crate) struct PeerSinks {
 }
 
 impl PeerSinks {
-    /// No adverts; `limit` is the MaxAdverts that this end announced.
+    /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16) -> Self {
         PeerSinks {
             adverts: Ring::new(),
@@ -91,18 +91,18 @@ impl PeerSinks {
         self.adverts.is_empty() && !self.confirmation
     }
 
-    /// Handles the MSeqAck of a received message. The caller does this before anything else with
-    /// the message.
+    /// Handles the MSeqAck of a received message. The caller calls this before any other function
+    /// for the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.left = self.left.filter(|left| after(left.mseq, mseq_ack));
         if !after(self.last, mseq_ack) {
-            // as valid, and never so old that it would appear to come
+            // a valid number, and never so old that it appears to be in the future
             self.last = mseq_ack;
         }
     }
 
-    /// Handles a SinkAvail. Returns true if it may be written to, false if it is void.
-    /// `pipelined`: mode of the sending half.
+    /// Handles a SinkAvail. Returns true if it may be written to, false if it is void. `pipelined`:
+    /// the sending half is in Pipelined mode.
     pub(crate) fn advertised(
         &mut self,
         advert: &SinkAvail,
@@ -122,7 +122,7 @@ impl PeerSinks {
         }
         let since = self.left.map_or(0, |left| left.since);
         if advert.non_discards != self.non_discards.wrapping_sub(since) {
-            // The peer must have been missing a message of this end.
+            // The peer sent it before it had received all messages of this end.
             if since == 0 && !after(self.last, mseq_ack) {
                 return Err(Violation::NonDiscards);
             }
@@ -148,7 +148,7 @@ impl PeerSinks {
         }
     }
 
-    /// Returns where to write next.
+    /// Returns the address to write to next.
     pub(crate) fn next(&self) -> Option<Remote> {
         if self.doubtful > self.complete {
             return None;

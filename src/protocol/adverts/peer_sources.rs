@@ -3,8 +3,8 @@
 //! Source adverts of the peer: blocks of its stream that this end may read by RDMA, or refuse.
 //!
 //! **Reports.** A RdmaRdCompl is about the oldest unfinished advert. So an advert stays in the
-//! queue until its last report has gone, and a report never covers two adverts. A report waits
-//! while READs of its advert are in flight, since they may make it larger.
+//! queue until its last report is sent, and a report never covers two adverts. A report waits while
+//! READs of its advert are in flight, since they add to it.
 //!
 //! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and those that
 //! cross it. MSeqAck identifies the latter: a message of the peer whose MSeqAck covers the SendSm
@@ -12,9 +12,9 @@
 //! and reports their bytes. If nothing is left then, no SendSm is needed.
 //!
 //! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. It needs no reply if
-//! everything is reported or a SendSm has crossed it. While READs are in flight MSeqAck stays
-//! below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not carried out
-//! yet. See [`PeerSources::acknowledgement`].
+//! everything is reported or a SendSm has crossed it. While READs are in flight, MSeqAck stays
+//! below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete. See
+//! [`PeerSources::acknowledgement`].
 
 use super::super::message::{Mode, SrcAvail};
 use super::super::sequence::after;
@@ -25,10 +25,10 @@ use super::{Remote, MAX_ADVERTS};
 /// One advert that may be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerSource {
-    /// Address of the next byte without a READ.
+    /// Address of the next byte that no READ covers.
     address: u64,
     r_key: u32,
-    /// Bytes without a READ.
+    /// Number of bytes that no READ covers.
     left: u32,
     /// Bytes of READs in flight.
     reading: u32,
@@ -54,7 +54,7 @@ pub(crate) struct PeerSources {
     refusal: Refusal,
     /// MSeq of a SrcAvailCancel without a reply.
     cancel: Option<u32>,
-    /// True once a READ of the current adverts was started.
+    /// True once a READ of the current adverts was posted.
     begun: bool,
     /// Adverts that the peer counts as outstanding.
     outstanding: u16,
@@ -65,7 +65,7 @@ pub(crate) struct PeerSources {
 }
 
 impl PeerSources {
-    /// No adverts; `limit` is the MaxAdverts that this end announced.
+    /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16, readable: bool) -> Self {
         PeerSources {
             adverts: Ring::new(),
@@ -88,8 +88,8 @@ impl PeerSources {
         self.outstanding() && !matches!(self.refusal, Refusal::Sent(_))
     }
 
-    /// Handles the MSeqAck of a received message. The caller does this before anything else with
-    /// the message.
+    /// Handles the MSeqAck of a received message. The caller calls this before any other function
+    /// for the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.reported = self.reported.filter(|mseq| after(*mseq, mseq_ack));
         if let Refusal::Sent(mseq) = self.refusal {
@@ -152,14 +152,14 @@ impl PeerSources {
         }
     }
 
-    /// Refuses the bytes without a READ.
+    /// Refuses the bytes that no READ covers.
     pub(crate) fn refuse(&mut self) {
         if self.outstanding() && self.refusal == Refusal::No {
             self.refusal = Refusal::Wanted;
         }
     }
 
-    /// Returns where to read next.
+    /// Returns the address to read next.
     pub(crate) fn next(&self) -> Option<Remote> {
         if self.refusal != Refusal::No {
             return None;
@@ -250,7 +250,7 @@ impl PeerSources {
         self.cancel.is_some()
     }
 
-    /// Handles stream bytes behind a cancel without a reply: the peer has stopped waiting. The
+    /// Handles stream bytes after a cancel without a reply: the peer no longer waits for it. The
     /// cancel stays pending if read bytes are not reported yet.
     pub(crate) fn given_up(&mut self) {
         if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {

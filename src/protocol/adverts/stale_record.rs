@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The time in which a peer of OFED's line takes a SrcAvail for Data.
+//! Detects when an OFED peer could take a SrcAvail for Data.
 //!
-//! OFED posts the last RdmaRdCompl of an advert while the advert is still on record, and sends its
-//! queue behind it. With two credits left it polls its receive queue in the same call, and takes
-//! a SrcAvail from there for Data: the program reads header and inline byte. With more credits it
-//! does not poll. Its queue is empty unless it lacked credits before. It posts receive buffers only
-//! when the record is gone. So a larger sum of Bufs and MSeqAck shows that the call is over.
+//! OFED posts the last RdmaRdCompl of an advert while its record of the advert still exists, and
+//! sends its queue after it. With two credits left it polls its receive queue in the same call, and
+//! takes a SrcAvail found there for Data: the program reads the header and the inline byte. With
+//! more credits it does not poll. Its queue is empty unless it lacked credits. It posts receive
+//! buffers only after it has removed the record. So an increased sum of Bufs and MSeqAck shows that
+//! the call has returned.
 
 use super::super::sequence::after;
 
-/// State that decides if the peer may still have our last advert on record.
+/// State that decides if the peer may still have a record of the last advert.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StaleRecord {
-    /// Bufs and MSeqAck of the report, added up.
+    /// Sum of Bufs and MSeqAck in the report.
     since: Option<u32>,
     /// Set if the peer had few credits after its last message.
     few: bool,
 }
 
 impl StaleRecord {
-    /// Takes in a message. `edge` is the sum of its Bufs and MSeqAck. `few` is set if the peer may
-    /// have run out of credits by it, `finished` if it is the last report about an advert.
+    /// Handles a received message. `edge` is the sum of its Bufs and MSeqAck. `few`: the message
+    /// may have used up the peer's credits. `finished`: it is the last report about an advert.
     pub(crate) fn received(&mut self, edge: u32, few: bool, finished: bool) {
         if finished && (few || self.few) {
             self.since = Some(edge);
@@ -31,7 +32,7 @@ impl StaleRecord {
         self.few = few;
     }
 
-    /// Returns true while no SrcAvail may go.
+    /// Returns true while no SrcAvail may be sent.
     pub(crate) fn is_possible(&self) -> bool {
         self.since.is_some()
     }

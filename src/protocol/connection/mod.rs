@@ -5,9 +5,9 @@
 //! # Zero copy: what the owner does
 //!
 //! The owner makes all calls under the connection's lock. It posts a READ or WRITE under the same
-//! hold as the call for it, and the messages from [`Connection::transmit`] behind it. It calls
-//! `transmit` again after every call and every received message. No step needs a caller that is
-//! still there: the events are for the connection.
+//! hold of the lock as the call for it, and then the messages from [`Connection::transmit`]. It
+//! calls `transmit` again after every call and every received message. No step needs the caller
+//! that began the transfer: events concern the connection.
 //!
 //! ```text
 //! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
@@ -27,27 +27,27 @@
 //! 1. Check [`can_advertise`](Connection::can_advertise); if false, copy. Pin the block, of
 //!    [`source_limit`](Connection::source_limit) bytes at most, and register it with a key of its
 //!    own for remote reading.
-//! 2. Offer it as [`Offer::source`] when everything before it in the stream is in
-//!    [`Offer::queued`] or sent, and call [`transmit`](Connection::transmit) until it returns a
-//!    message of kind [`Mid::SrcAvail`](super::Mid::SrcAvail). This message has the block's first
-//!    [`payload`](Outgoing::payload) bytes (one or none) behind its headers. Now the block is
-//!    *advertised*, and the bytes behind it may be offered, another block included. Until then the
+//! 2. Offer it as [`Offer::source`] when everything before it in the stream is in [`Offer::queued`]
+//!    or sent, and call [`transmit`](Connection::transmit) until it returns a message of kind
+//!    [`Mid::SrcAvail`](super::Mid::SrcAvail). This message contains the block's first
+//!    [`payload`](Outgoing::payload) bytes (one or none) after its headers. Now the block is
+//!    *advertised*, and the bytes after it may be offered, including another block. Until then the
 //!    owner may offer something else instead.
 //! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. If it is `finished`,
-//!    all of the block has been sent and returns to the owner.
+//!    the whole block has been sent and returns to the owner.
 //! 4. [`Event::SourcesReturned`] returns *all* advertised blocks to the owner. `done` bytes of the
 //!    oldest one have been sent. The rest of it and the other blocks are again before everything
-//!    queued: copy them, or offer them again under new keys. (The peer may have no zero copy, or
-//!    its reader peeks.)
+//!    queued: copy them, or offer them again under new keys. (The peer may lack zero copy, or its
+//!    reader peeks.)
 //! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. One of the two events above
-//!    follows once the peer's kernel has replied; nothing is advertised until then.
+//!    follows once the peer's kernel has replied; nothing is advertised before that.
 //!
-//! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner
-//! with urgent data behind it cancels. A peer whose program does not read never ends the wait, so
-//! every sender needs a time limit.
+//! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner with
+//! urgent data after it cancels. A peer whose program does not read never ends the wait, so every
+//! sender needs a time limit.
 //!
 //! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
-//! returns all advertised blocks, of which the peer has nothing.
+//! returns all advertised blocks; the peer has received nothing of them.
 //!
 //! ## Reading a block of the peer's (RDMA READ)
 //!
@@ -62,27 +62,27 @@
 //! 4. A reader that cannot read (no memory, MSG_PEEK) calls
 //!    [`refuse_sources`](Connection::refuse_sources). READs in flight complete.
 //!
-//! If the peer cancels its adverts, `source_advert` returns nothing any more; the reply goes by
-//! itself, also without a reader. While [`holds_sources`](Connection::holds_sources), keep at
-//! least four receive buffers posted, however much is unread: an OFED peer needs three credits to
-//! cancel. (No Data can arrive meanwhile.)
+//! If the peer cancels its adverts, `source_advert` returns `None` from then on. `transmit` sends
+//! the reply, also without a reader. While [`holds_sources`](Connection::holds_sources) is true,
+//! keep at least four receive buffers posted, however much is unread: an OFED peer needs three
+//! credits to cancel. (No Data can arrive meanwhile.)
 //!
 //! ## Receiving into a reader's memory (SinkAvail)
 //!
-//! 1. A reader waits and has read everything. If [`can_offer_sink`](Connection::can_offer_sink)
-//!    for the size of its block, [`least_sink`](Connection::least_sink) at least, pin and register
-//!    it for remote writing. Offer it as [`Offer::sink`], as long as still nothing is unread,
+//! 1. A reader waits and has read everything. If [`can_offer_sink`](Connection::can_offer_sink) is
+//!    true for the size of its block, which is at least [`least_sink`](Connection::least_sink), pin
+//!    and register it for remote writing. Offer it as [`Offer::sink`], while nothing is unread,
 //!    until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is *advertised*.
-//!    Further blocks may follow. The peer fills them in order, each as far as it likes, so the
-//!    owner of several has to put their bytes in order.
-//! 2. [`Event::SinkWritten`] returns the oldest block with bytes of the stream in it.
+//!    Further blocks may follow. The peer writes to them in order, to each as many bytes as it
+//!    likes, so the owner of several has to join their bytes.
+//! 2. [`Event::SinkWritten`] returns the oldest block, which contains bytes of the stream.
 //! 3. [`Received::for_sink`] returns the oldest block for the payload of this message, which the
 //!    owner copies into it. (The peer had too little to send, or had not received the advert.)
-//! 4. [`Event::SinksReturned`] and [`Event::PeerClosed`] return all blocks with nothing in them.
+//! 4. [`Event::SinksReturned`] and [`Event::PeerClosed`] return all blocks, with no bytes written.
 //! 5. [`cancel_sinks`](Connection::cancel_sinks) ends the wait; one of these events follows. A
 //!    source advert of the peer causes no event meanwhile: the peer treats it as void.
 //!
-//! The peer must have made its half Pipelined. Make the own half Pipelined
+//! The peer must have made its half Pipelined. Make this end's half Pipelined
 //! ([`set_pipelined`](Connection::set_pipelined)) when the first large block is sent.
 //!
 //! ## Sending to a reader's memory (RDMA WRITE)
@@ -90,21 +90,21 @@
 //! 1. [`Event::SinkAdvert`] reports a block. [`sink_advert`](Connection::sink_advert) returns the
 //!    place for the next bytes of the stream, so everything before them has to be sent.
 //! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
-//!    block is full, or the sender has nothing more for now (`last`), the report goes to the peer,
-//!    and its reader returns; then the next block follows, if there is one.
-//! 3. Bytes offered as [`Offer::queued`] go as Data even if there are blocks; each message voids
-//!    one. This is right for few bytes, and for urgent ones. No block can be advertised meanwhile:
-//!    [`Stall::Adverts`].
-//! 4. The peer may cancel its blocks at any time: `sink_advert` returns nothing any more.
+//!    block is full, or the sender has no more bytes for now (`last`), the report is sent and the
+//!    peer's reader returns. Then the next block follows, if there is one.
+//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if there are blocks; each message
+//!    voids one. This is right for few bytes, and for urgent ones. No block can be advertised
+//!    meanwhile: [`Stall::Adverts`].
+//! 4. The peer may cancel its blocks at any time: `sink_advert` then returns `None`.
 //!
 //! ## When memory may be unpinned
 //!
-//! An advertised block: when an event has returned it, and not earlier, whatever happens to its
-//! caller. If no reply arrives, or nobody can wait for it, end the connection: once the queue pair
-//! is in the error state and all its work requests are flushed, the peer can access nothing any
-//! more, and everything is the owner's again. The same holds after a
-//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. In any case
-//! invalidate the key before unpinning the pages.
+//! An advertised block: when an event has returned it, and not earlier, even if its caller has
+//! ended. If no reply arrives, or no task can wait for it, end the connection. Once the queue pair
+//! is in the error state and all its work requests are flushed, the peer can access no memory, and
+//! all blocks are the owner's again. The same holds after a [`Violation`](super::Violation), an
+//! abort or a suspension, which cause no event. In any case invalidate the key before unpinning the
+//! pages.
 //!
 //! Memory of an own READ, WRITE or SEND: when that has completed or was flushed.
 
@@ -127,7 +127,7 @@ const ZERO_COPY_RECEIVE_SIZE: u32 = 32784;
 /// Parameters fixed by Hello and HelloAck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Size in bytes with BSDH of the own receive buffers, as announced.
+    /// Size in bytes with BSDH of this end's receive buffers, as announced.
     pub local_receive_size: u32,
     /// Size in bytes with BSDH of the peer's receive buffers: LocalRcvSz of its Hello or
     /// ActRcvSz of its HelloAck.
@@ -137,17 +137,17 @@ pub struct Parameters {
     /// MaxAdverts of the peer. 1: an OFED peer.
     pub remote_max_adverts: u16,
     /// Receive buffers of this end as announced in Hello or HelloAck. With fewer than three the
-    /// peer can send nothing until more are posted; with three it works slowly, and not at all
-    /// well with a peer that has three, too.
+    /// peer cannot send until more are posted. Three are slow, and fail if the peer has only three
+    /// as well.
     pub posted: u16,
     /// Receive buffers of the peer as announced in Hello or HelloAck: the initial credits, which
     /// may be 0.
     pub credits: u16,
-    /// Size in bytes with BSDH to request of the peer by ChRcvBuf under load; 0, or not more than
-    /// `remote_receive_size`: none.
+    /// Size in bytes with BSDH to request of the peer by ChRcvBuf under load. No request if 0 or at
+    /// most `remote_receive_size`.
     pub desired_remote_size: u32,
-    /// True if the value of the peer's ChRcvBufAck is the payload size: it certainly runs this
-    /// module.
+    /// True if the value in the peer's ChRcvBufAck is the payload size: the peer certainly runs
+    /// this module.
     pub acks_payload: bool,
     /// Use of adverts by the owner.
     pub zero_copy: ZeroCopy,
@@ -183,31 +183,31 @@ pub struct Connection {
     peer_sinks: PeerSinks,
     /// The owner has requested Pipelined mode.
     pipelined: bool,
-    /// The peer has shown that it knows SrcAvail.
+    /// The peer has shown that it supports SrcAvail.
     peer_knows: bool,
     local: LocalBuffers,
     remote: RemoteBuffers,
     remote_max_adverts: u16,
-    /// OOB_PEND was sent, the urgent byte was not.
+    /// OOB_PEND was sent, but not yet the urgent byte.
     urgent_announced: bool,
-    /// OOB_PEND has arrived, the urgent byte has not.
+    /// OOB_PEND has arrived, but not yet the urgent byte.
     urgent_expected: bool,
-    /// Stream bytes have arrived and no message went to the peer since: it may hold back a small
-    /// message until one does.
+    /// Stream bytes have arrived and no message was sent to the peer since. The peer may hold back
+    /// a small message until then.
     unanswered: bool,
-    /// The own stream ends with the queued bytes.
+    /// The outgoing stream ends with the queued bytes.
     send_shutdown: bool,
-    /// The own DisConn was returned.
+    /// DisConn was sent.
     send_closed: bool,
     /// The peer's DisConn has arrived.
     receive_closed: bool,
     end: Option<End>,
-    /// Conditions under which [`transmit`](Connection::transmit) had nothing to send; `None` after
-    /// any change.
+    /// Offer with which [`transmit`](Connection::transmit) had nothing to send; `None` after any
+    /// change.
     idle: Option<Idle>,
 }
 
-/// Conditions of a message besides the connection and the offered bytes.
+/// Conditions for a message besides the connection and the offered bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Idle {
     posted: u16,
@@ -250,8 +250,8 @@ impl Connection {
         }
     }
 
-    /// Ends the own stream: a DisConn follows the queued bytes, which are no longer held back for
-    /// more. Bytes queued after this call are sent before it, too, as long as
+    /// Ends the outgoing stream: a DisConn follows the queued bytes, which are no longer held back.
+    /// Bytes queued after this call are sent before the DisConn, too, while
     /// [`send_closed`](Connection::send_closed) is false; better queue none.
     pub fn shutdown_send(&mut self) {
         self.idle = None;
@@ -259,10 +259,10 @@ impl Connection {
     }
 
     /// Replies to an [`Event::ReceiveSizeRequested`]. Receive buffers posted from now on hold
-    /// `new_size` bytes (with BSDH). `old_posted` smaller ones are still posted and will be used
-    /// first. The ChRcvBufAck is sent once those are used up.
+    /// `new_size` bytes (with BSDH). `old_posted` smaller ones are still posted and are used first.
+    /// The ChRcvBufAck is sent once those are used up.
     ///
-    /// A `new_size` not larger than the present one refuses the request, and the reply is sent at
+    /// A `new_size` not larger than the current one refuses the request, and the reply is sent at
     /// once. Each request needs a reply; without a request the call has no effect.
     ///
     /// The reply contains `new_size - 16` payload bytes for an OFED peer, and a peer that runs
@@ -284,7 +284,7 @@ impl Connection {
     fn idle_with(&self, posted: u16, reader_waits: bool) -> Idle {
         Idle {
             posted,
-            // peers that run this module hold nothing back for it
+            // peers that run this module do not hold messages back for it
             reader_waits: reader_waits && !self.own_line(),
         }
     }
@@ -324,7 +324,7 @@ impl Connection {
         self.modes.send
     }
 
-    /// Returns true once the own DisConn was returned: nothing can be sent any more.
+    /// Returns true once DisConn was sent: nothing can be sent any more.
     pub fn send_closed(&self) -> bool {
         self.send_closed
     }
@@ -369,14 +369,14 @@ impl Connection {
         self.receive.update_due(posted, own, two)
     }
 
-    /// Returns true if the last credit is kept until enough buffers are `posted` that the peer may
-    /// send payload, even if a cancel of its crosses the message: an OFED peer in CLOSE_WAIT may
+    /// Returns true if the last credit is reserved until enough buffers are `posted` for the peer
+    /// to send payload, even if its cancel crosses the message. An OFED peer in CLOSE_WAIT may
     /// grant no other credit before it sends something.
     fn keeps_last(&self, posted: u16) -> bool {
         !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
     }
 
-    /// Returns true if the own credits are reserved for the end of the peer's advert; see
+    /// Returns true if credits are reserved for the end of the peer's advert; see
     /// [`credits`](super::credits).
     fn must_save(&self) -> bool {
         !self.own_line() && self.peer_sources.held() && self.send.credits() <= PAYLOAD_CREDITS
@@ -389,7 +389,7 @@ impl Connection {
         self.must_save() && (own < CONTROL_CREDITS || own == CONTROL_CREDITS && mute)
     }
 
-    /// Returns true if the peer may grant no credits before the end of its advert, which nobody
+    /// Returns true if the peer may grant no credits before the end of its advert, which no call
     /// reads; `waits`: a reader is about to wait for bytes.
     fn is_stopped(&self, waits: bool) -> bool {
         let read = self.peer_sources.reading() || waits && !self.peer_sources.is_begun();
@@ -401,7 +401,7 @@ impl Connection {
         self.peer_sources.acknowledgement(self.receive.received())
     }
 
-    /// Returns true if MSeqAck is held back for a cancel of the peer.
+    /// Returns true if MSeqAck is held back because of a cancel of the peer.
     fn holds_back(&self) -> bool {
         self.mseq_ack() != self.receive.received()
     }

@@ -14,7 +14,7 @@ use super::{Connection, End, PAYLOAD_CREDITS};
 pub enum Event {
     /// Nothing.
     None,
-    /// The peer's stream ends behind the bytes received so far.
+    /// The peer's stream ends after the bytes received so far.
     PeerClosed,
     /// The peer aborted the connection.
     PeerAborted,
@@ -29,14 +29,14 @@ pub enum Event {
     ReceiveSizeRequested(u32),
     /// The peer advertises a block of its stream: see [`Connection::source_advert`].
     SourceAdvert,
-    /// The peer has read our oldest source advert, or a part of it.
+    /// The peer has read the oldest source advert of this end, or a part of it.
     SourceRead {
         /// Bytes read since the last event.
         bytes: u32,
-        /// Set if the block is read to its end: it is the owner's again.
+        /// Set if the block was read to its end and returns to the owner.
         finished: bool,
     },
-    /// All our source adverts return to the owner: the peer reads no more of them.
+    /// All source adverts of this end return to the owner: the peer reads no more of them.
     SourcesReturned {
         /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. The
         /// rest is still to be sent.
@@ -44,15 +44,16 @@ pub enum Event {
     },
     /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
     SinkAdvert {
-        /// All our source adverts are the owner's again: the peer has nothing of them.
+        /// Set if all source adverts of this end return to the owner: the peer has received nothing
+        /// of them.
         returned: bool,
     },
-    /// The peer has written to our oldest sink advert: the block is the owner's again.
+    /// The peer has written to the oldest sink advert of this end: the block returns to the owner.
     SinkWritten {
         /// Number of bytes written from its start.
         bytes: u32,
     },
-    /// All our sink adverts are the owner's again, with nothing written.
+    /// All sink adverts of this end return to the owner, with nothing written.
     SinksReturned,
 }
 
@@ -63,8 +64,8 @@ pub struct Received {
     pub mid: Mid,
     /// Offsets of the stream bytes in the message; empty if none.
     pub payload: Range<u32>,
-    /// The payload is for the reader of our oldest sink advert: the block is the owner's again,
-    /// with nothing written, and has space for the payload.
+    /// The payload is for the reader of the oldest sink advert of this end. The block returns to
+    /// the owner, with nothing written and space for the payload.
     pub for_sink: bool,
     /// The peer has announced a new urgent byte: time for SIGURG.
     pub urgent_pending: bool,
@@ -72,7 +73,7 @@ pub struct Received {
     pub urgent: bool,
     /// Event.
     pub event: Event,
-    /// There are more credits than before: messages held for them may go.
+    /// The credits have increased: messages that wait for credits may be sent.
     pub credits_gained: bool,
 }
 
@@ -93,8 +94,8 @@ impl Received {
 impl Connection {
     /// Handles a message received on the queue pair.
     ///
-    /// `bytes` has the first `min(length, MAX_HEADER)` bytes of the message, or more; `length` is
-    /// its length by the transport's completion. Its buffer no longer counts as posted from this
+    /// `bytes` contains the first `min(length, MAX_HEADER)` bytes of the message, or more; `length`
+    /// is its length by the transport's completion. Its buffer no longer counts as posted from this
     /// call on.
     ///
     /// After the peer's AbortConn or SuspComm, or a violation, later messages are ignored.
@@ -139,7 +140,8 @@ impl Connection {
         Ok(received)
     }
 
-    /// Updates the record of the peer's credits. Three are few: a ChRcvBufAck may take one more.
+    /// Updates the record of the peer's credits. Three credits are few: a ChRcvBufAck may use one
+    /// more.
     fn note_stale_record(&mut self, message: &Message, event: Event) {
         if self.own_line() {
             return;
@@ -236,7 +238,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a ModeChange. Returns true if it returns our sinks.
+    /// Handles a ModeChange. Returns true if it returns the sink adverts of this end.
     fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
         let before = self.modes.receive;
         let adverts = self.peer_sources.outstanding();
@@ -265,7 +267,7 @@ impl Connection {
         self.stream_goes_on()?;
         self.peer_knows = true;
         if self.own_sinks.count() > 0 && inline == 0 {
-            // It has crossed a SinkAvail, which the peer will detect.
+            // The advert has crossed a SinkAvail, which the peer will detect.
             return Ok(Event::None);
         }
         let kept = self
@@ -285,7 +287,7 @@ impl Connection {
     /// Handles a SinkAvail.
     fn sink_advertised(&mut self, advert: &SinkAvail, mseq_ack: u32) -> Result<Event, Violation> {
         if self.send_closed {
-            // It has crossed the own DisConn.
+            // The advert has crossed the DisConn of this end.
             return Ok(Event::None);
         }
         let pipelined = self.modes.send == Mode::Pipelined;
@@ -296,8 +298,8 @@ impl Connection {
         Ok(Event::SinkAdvert { returned })
     }
 
-    /// An urgent byte is announced once, by OOB_PEND on any message or at the latest by OOB_PRES
-    /// on the one that has it.
+    /// An urgent byte is announced once: by OOB_PEND on any message, or at the latest by OOB_PRES
+    /// on the message that contains it.
     fn out_of_band(&mut self, flags: Flags, received: &mut Received) {
         received.urgent = flags.contains(Flags::OOB_PRES);
         let announced = received.urgent || flags.contains(Flags::OOB_PEND);

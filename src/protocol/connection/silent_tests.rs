@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages of an OFED peer that sends no credit update until a zero-copy transfer has ended.
+//! Tests with an OFED peer that sends no credit update until a zero-copy transfer has ended.
 
 use super::super::message::{Body, Mid};
 use super::super::Violation;
@@ -8,7 +8,7 @@ use super::tests::{src_avail, Pair};
 use super::*;
 
 /// Returns a pair whose OFED peer has posted `buffers` buffers and advertised a MiB by its first
-/// message. The peer posts no more while its program waits for the advert.
+/// message. The peer posts no more buffers while its program waits for the advert.
 fn silent(buffers: u16) -> Pair {
     let mut pair = Pair::with(|p| {
         p.zero_copy = ZeroCopy::On;
@@ -70,8 +70,8 @@ fn what_cannot_be_reported_is_refused() {
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
 }
 
-/// Two credits are kept for the reply to a cancel. But the peer cannot send the cancel, having no
-/// buffers of this end. The simulator shows the same with seed 900059282.
+/// Two credits are kept for the reply to a cancel. But the peer cannot send the cancel, since this
+/// end has no buffers for it. Reproduced by the simulator with seed 900059282.
 #[test]
 fn who_cannot_cancel_is_refused() {
     for (posted, event, sent) in [
@@ -99,7 +99,7 @@ fn who_can_cancel_no_more_is_refused() {
     assert_eq!(pair.event(src_avail(1 << 20)), Event::SourceAdvert);
     assert_eq!(pair.sends_all(), []);
     pair.gets(Body::Data, 0).unwrap();
-    // the last update that leaves two
+    // the last update that leaves two credits
     assert_eq!(pair.sends_all(), [Mid::Data]);
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends_all(), []);
@@ -138,7 +138,7 @@ fn bytes_after_a_cancel_are_its_end() {
     );
 }
 
-/// All credits but those that are kept are spent on bytes.
+/// All credits except the reserved ones are spent on payload.
 fn spend(pair: &mut Pair) -> Vec<Mid> {
     pair.offer.queued = u32::MAX;
     let mut sent = pair.sends_all();
@@ -188,7 +188,7 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
     }
     pair.end.refuse_sources();
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
-    // enough for a cancel that crosses it, and for bytes
+    // enough buffers for a cancel that crosses it, and for payload
     pair.offer.posted = 4;
     assert_eq!(pair.sends().1.kind, Mid::SendSm);
 }

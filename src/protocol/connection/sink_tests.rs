@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests of sink adverts of both ends, and of changes of mode, with messages of a test peer.
+//! Tests of sink adverts of both ends and of mode changes, with messages of a test peer.
 
 use super::super::adverts::{Block, Remote, MAX_ADVERTS};
 use super::super::message::{Body, Mid, Mode, SinkAvail};
@@ -22,7 +22,7 @@ fn zero_copy(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// Returns a sink: the peer sends Pipelined, and `blocks` blocks are advertised.
+/// Returns a pair whose peer sends Pipelined and has `blocks` adverts of this end.
 fn sink(blocks: u32) -> Pair {
     let mut pair = zero_copy(|_| {});
     pair.gets(mode(Mode::Pipelined), 0).unwrap();
@@ -34,7 +34,7 @@ fn sink(blocks: u32) -> Pair {
     pair
 }
 
-/// A source: our half is Pipelined.
+/// Returns a pair whose sending half is Pipelined.
 fn source() -> Pair {
     let mut pair = zero_copy(|_| {});
     pair.end.set_pipelined(true);
@@ -84,7 +84,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
     let may = |pair: &Pair| pair.end.can_offer_sink(size);
     assert!(may(&sink(0)));
     assert!(!sink(0).end.can_offer_sink(size - 1));
-    // Not before the peer sends Pipelined, or by peers of OFED's line, or without zero copy.
+    // Not before the peer sends Pipelined, nor to OFED peers, nor without zero copy.
     assert!(!may(&zero_copy(|_| {})));
     for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
         p.zero_copy = ZeroCopy::Off
@@ -95,7 +95,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
         pair.offer.sink = Some(BLOCK);
         assert!(pair.is_idle());
     }
-    // Not while bytes are still advertised, nor after the last.
+    // Not while bytes are still advertised, nor after the last byte.
     let mut pair = sink(0);
     pair.gets(src_avail(10), 0).unwrap();
     assert!(!may(&pair));
@@ -121,7 +121,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
 
 #[test]
 fn the_worked_example_of_crossing_data() {
-    // The sink's end.
+    // This end is the sink.
     let mut pair = sink(1);
     let d1 = pair.gets(Body::Data, 10).unwrap();
     assert!(d1.for_sink);
@@ -136,7 +136,7 @@ fn the_worked_example_of_crossing_data() {
         non_discards: 1,
     };
     assert_eq!(pair.sends().0.body, Body::SinkAvail(expected));
-    // The source's end.
+    // This end is the source.
     let mut pair = source();
     pair.ack = 1;
     data(&mut pair, 10);
@@ -155,7 +155,7 @@ fn the_worked_example_of_crossing_data() {
 
 #[test]
 fn counts_that_cannot_be() {
-    // The sink has seen both messages, and counts one.
+    // The sink has received both messages, and counts one.
     for (count, ack, good) in [(2, 3, true), (1, 3, false), (3, 3, false), (1, 2, true)] {
         let mut pair = source();
         data(&mut pair, 10);
@@ -195,7 +195,8 @@ fn a_block_is_written_and_reported() {
 
 #[test]
 fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
-    // It has advertised three blocks before it saw the first of two messages, and one after that.
+    // The sink has advertised three blocks before it received the first of two messages, and one
+    // after that.
     let mut pair = source();
     data(&mut pair, 10);
     data(&mut pair, 10);
@@ -203,20 +204,20 @@ fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
     for _ in 0..2 {
         assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
     }
-    // by the counts this one is good
+    // by its count this advert is valid
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!(pair.end.sink_advert(), None);
     pair.ack = pair.end.mseq_sent() - 1;
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!((pair.end.sink_advert(), pair.end.sink_bytes()), (None, 0));
-    // The peer takes its adverts back; later adverts are written to.
+    // The peer cancels its adverts; later adverts are written to.
     pair.event(Body::SinkAvailCancel);
     assert_eq!(pair.sends_all(), [Mid::SinkCancelAck]);
     pair.ack = pair.end.mseq_sent();
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!(pair.event(sink_avail(6000, 0)), GOOD);
     assert_eq!(pair.end.sink_bytes(), 11000);
-    // Full ones that were not reported yet make no difference.
+    // Full blocks that were not reported yet make no difference.
     pair.end.written(5000, false);
     assert_eq!(pair.end.sink_bytes(), 6000);
     pair.end.written(10, false);
@@ -234,14 +235,14 @@ fn sinks_are_void_at_the_end_of_the_stream() {
     }
     pair.end.shutdown_send();
     assert_eq!(pair.sends_all(), [Mid::DisConn]);
-    // The sink has given up when it sees that: an answer would come out of nothing.
+    // The sink has sent a cancel by then: no reply follows.
     assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
     assert!(pair.is_idle());
 }
 
 #[test]
 fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
-    // At the sink it is as if they had not come.
+    // At the sink, source adverts are dropped.
     let mut pair = sink(1);
     assert_eq!(pair.event(src_avail(5000)), Event::None);
     assert_eq!(pair.end.source_advert(), None);
@@ -249,7 +250,7 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
     assert!(pair.is_idle());
     let inline = sink(1).gets(src_avail(5000), 1);
     assert_eq!(inline.unwrap_err(), Violation::SrcAvailMode);
-    // At the source they come back, also when they are being cancelled.
+    // At the source, they return, also while they are being cancelled.
     for cancel in [false, true] {
         let mut pair = source();
         for _ in 0..2 {
@@ -267,7 +268,7 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
         assert_eq!(pair.event(Body::SendSm), Event::None);
         assert!(pair.is_idle());
     }
-    // But not by one that is void, or from a sink that had them.
+    // But not because of a void advert, or of a sink that had received them.
     let mut pair = source();
     data(&mut pair, 10);
     pair.offer.source = Some(BLOCK);

@@ -22,7 +22,8 @@ fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// A peer of OFED's line: SrcAvails go to it in Combined mode, with a byte inline.
+/// Returns a pair with an OFED peer: SrcAvails are sent to it in Combined mode, with one inline
+/// byte.
 fn ofed() -> Pair {
     pair(|p| {
         p.zero_copy = ZeroCopy::Forced;
@@ -30,7 +31,7 @@ fn ofed() -> Pair {
     })
 }
 
-/// One that has advertised [`BLOCK`] to it by its second message.
+/// Returns such a pair that has advertised [`BLOCK`] by its second message.
 fn advertised() -> Pair {
     let mut pair = ofed();
     pair.offer.queued = 5;
@@ -187,7 +188,7 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
             knows,
             "{receive_size} {body:?}"
         );
-        // None crosses one of the peer's.
+        // None crosses an advert of the peer.
         let crossing = matches!(body, Body::SrcAvail(_));
         assert_eq!(pair.end.can_advertise(1 << 20), knows && !crossing);
         assert!(!pair.end.can_advertise(1 << 21));
@@ -215,7 +216,7 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
     }
 }
 
-/// An advert of 1000 bytes, one of which came inline.
+/// Returns a pair with an advert of 1000 bytes, one of which was inline.
 fn holding() -> Pair {
     let mut pair = pair(|_| {});
     assert_eq!(pair.gets(src_avail(1000), 1).unwrap().payload, 32..33);
@@ -232,7 +233,7 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
     assert!(pair.is_idle());
     pair.end.read_done(10);
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl, Mid::SendSm]);
-    // Everything was read: nothing to refuse.
+    // Everything was read: nothing is left to refuse.
     let mut pair = holding();
     pair.end.read_started(999);
     pair.end.refuse_sources();
@@ -287,7 +288,7 @@ fn a_cancel_of_what_is_finished_needs_no_answer() {
     pair.end.read_done(999);
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // And when a refusal crosses it.
+    // The same if a refusal crosses the cancel.
     let mut pair = holding();
     pair.end.refuse_sources();
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
@@ -368,7 +369,7 @@ fn a_block_goes_pipelined_to_our_own_line_whatever_the_owner_has_chosen_since() 
     pair.event(Body::SendSm);
     assert_eq!(pair.sends_all(), [Mid::ModeChange]);
     assert_eq!(pair.end.send_mode(), Mode::Combined);
-    // and one that is offered by then
+    // and a block that is offered by then
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends_all(), [Mid::ModeChange, Mid::SrcAvail]);
     assert_eq!(pair.end.send_mode(), Mode::Pipelined);

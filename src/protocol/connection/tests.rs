@@ -48,7 +48,7 @@ impl Pair {
         Pair::with(|_| {})
     }
 
-    /// The peer sends a message.
+    /// Delivers a message of the peer with these flags.
     pub(super) fn flagged(
         &mut self,
         body: Body,
@@ -84,7 +84,7 @@ impl Pair {
         }
     }
 
-    /// The next message, which must be there.
+    /// Returns the next message, which must exist.
     pub(super) fn sends(&mut self) -> (Message, Outgoing) {
         match self.end.transmit(&self.offer) {
             Transmit::Send(out) => {
@@ -151,7 +151,7 @@ fn first_messages_are_those_of_the_worked_example() {
     );
     assert_eq!(pair.end.credits(), 63);
     assert!(pair.is_idle());
-    // Sends the same message back.
+    // Returns the same message to the sender.
     let mut bytes = out.header[..16].to_vec();
     bytes.extend(b"hello");
     let received = pair.end.receive(&bytes, 21).unwrap();
@@ -193,7 +193,7 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     assert_eq!(pair.sends().0.payload, 10);
     assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
     pair.offer.limit = u32::MAX;
-    // The end of the stream waits for nothing.
+    // The end of the stream is not held back.
     pair.offer = Offer {
         queued: 10,
         cork: true,
@@ -213,14 +213,14 @@ fn credits_are_reserved() {
     pair.offer.queued = 1;
     assert_eq!(pair.sends().0.payload, 1);
     pair.offer.queued = 1;
-    // Two are left: a control message may go, bytes may not.
+    // Two credits are left: a control message may be sent, payload may not.
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
     pair.gets(src_avail(100), 1).unwrap();
     assert_eq!(pair.sends().0.body, Body::SendSm);
     pair.offer.queued = 0;
     pair.end.shutdown_send();
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
-    // The last is for a credit update, when the peer needs it.
+    // The last credit is for a credit update, when the peer needs it.
     pair.ack = 2;
     pair.bufs = 1;
     for _ in 0..61 {
@@ -251,7 +251,7 @@ fn updates_go_when_half_is_used_and_not_for_updates() {
     let (update, _) = pair.sends();
     assert_eq!((update.body, update.mseq_ack), (Body::Data, 32));
     assert!(pair.is_idle());
-    // Bytes of our own carry the number as well.
+    // Payload of this end announces the buffers as well.
     for _ in 0..32 {
         pair.gets(Body::Data, 1).unwrap();
     }
@@ -278,7 +278,7 @@ fn a_peer_that_waits_for_an_acknowledgement_gets_it_when_the_reader_waits() {
         assert!(pair.is_idle());
         pair.offer.reader_waits = true;
         assert_eq!(pair.sends_all().len(), usize::from(answered));
-        // Not when an answer has carried it.
+        // Not if a reply has carried it.
         pair.offer.reader_waits = false;
         pair.gets(Body::Data, 7).unwrap();
         pair.offer.queued = 3;
@@ -302,7 +302,7 @@ fn the_urgent_byte_ends_its_message() {
     );
     pair.offer.urgent = None;
     assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
-    // An urgent byte far behind is announced by the bytes before it.
+    // A distant urgent byte is announced by the bytes before it.
     pair.offer.queued = 5000;
     pair.offer.urgent = Some(5000);
     pair.offer.cork = true;
@@ -314,7 +314,7 @@ fn the_urgent_byte_ends_its_message() {
     pair.offer.urgent = Some(904);
     let third = pair.sends().0;
     assert_eq!((third.payload, third.flags), (904, Flags::OOB_PRES));
-    // Positions that are not in the queue mean nothing.
+    // Positions outside the queue are ignored.
     for nonsense in [0, 11] {
         pair.offer.queued = 10;
         pair.offer.cork = false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Choice of the next message.
+//! Selects the next message.
 //!
-//! The order: control messages that are due, stream bytes, a block behind them, the DisConn behind
-//! that, and, if none of these may go, a credit update if one is due. Control messages overtake
-//! queued stream bytes, as in every known implementation.
+//! The order: due control messages, stream bytes, a block after them, the DisConn after that, and,
+//! if none of these may be sent, a credit update if one is due. Control messages overtake queued
+//! stream bytes, as in every known implementation.
 
 use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
@@ -14,33 +14,33 @@ use super::Connection;
 /// Bytes and conditions that the owner of a connection offers at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Unsent stream bytes, up to `source` if there is one.
+    /// Number of unsent stream bytes, up to `source` if there is one.
     pub queued: u32,
-    /// Block of the stream behind the queued bytes, to be advertised; see `connection`. Bytes
-    /// behind it must not be offered before it is advertised.
+    /// Block of the stream after the queued bytes, to be advertised; see `connection`. Bytes after
+    /// the block must not be offered before it is advertised.
     pub source: Option<Block>,
     /// Number of queued bytes up to and including the urgent byte, if there is one. 0 and values
     /// beyond `queued` count as none.
     pub urgent: Option<u32>,
     /// Block of a waiting reader that has read everything, to be advertised; see `connection`.
     pub sink: Option<Block>,
-    /// Receive buffers posted now, without those of messages given to [`Connection::receive`].
+    /// Receive buffers posted now, without those of messages passed to [`Connection::receive`].
     pub posted: u16,
-    /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule
-    /// on TCP, full messages hold nothing back: so the last piece of a large send goes at once. If
-    /// bytes are held for these ([`Stall::InFlight`]), their completion must lead to another call,
-    /// so the last of them must be signaled.
+    /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule on
+    /// TCP, full messages hold nothing back: so the last part of a large send is sent at once. If
+    /// bytes are held back for these ([`Stall::InFlight`]), their completion must lead to another
+    /// call, so the last of them must be signaled.
     pub in_flight: u16,
-    /// TCP_NODELAY: partial messages go.
+    /// TCP_NODELAY: partial messages are sent.
     pub no_delay: bool,
-    /// TCP_CORK or MSG_MORE: partial messages do not go.
+    /// TCP_CORK or MSG_MORE: partial messages are held back.
     pub cork: bool,
-    /// Maximum payload that the transport can carry in the next message; 0: none at present. It
-    /// may change from one call to the next, and may equal `queued`.
+    /// Maximum payload that the transport can carry in the next message; 0: none now. It may change
+    /// from one call to the next, and may equal `queued`.
     pub limit: u32,
-    /// Set if a reader waits that has read everything. Only for peers that hold back small
-    /// messages until the one before is acknowledged (OFED without TCP_NODELAY, up to 100 ms):
-    /// only then is it clear that no reply of the reader will carry the acknowledgement.
+    /// Set if a waiting reader has read everything. Only for peers that hold back small messages
+    /// until the previous one is acknowledged (OFED without TCP_NODELAY, up to 100 ms): only then
+    /// is it certain that no reply of the reader will carry the acknowledgement.
     pub reader_waits: bool,
 }
 
@@ -49,14 +49,14 @@ pub struct Offer {
 pub enum Stall {
     /// The peer must post receive buffers: wait for a message from it.
     Credits,
-    /// The transport takes no message: wait for a completion.
+    /// The transport accepts no message: wait for a completion.
     Wire,
     /// Partial messages are in flight: wait until they complete, or for more bytes.
     InFlight,
     /// The owner wants only full messages: wait for more bytes.
     Corked,
-    /// Adverts have to be finished first, or an offered block must not be advertised now: wait for
-    /// a message from the peer, cancel the adverts, or copy.
+    /// Adverts have to complete first, or the offered block cannot be advertised now. Wait for a
+    /// message from the peer, cancel the adverts, or copy.
     Adverts,
 }
 
@@ -76,16 +76,16 @@ pub enum Transmit {
 pub struct Outgoing {
     /// Headers; `header_len` bytes are valid.
     pub header: [u8; MAX_HEADER],
-    /// Bytes of the headers.
+    /// Size of the headers in bytes.
     pub header_len: u8,
-    /// Stream bytes that follow the headers, from the front of the queue; of a SrcAvail, from the
-    /// start of the block.
+    /// Number of stream bytes after the headers, from the front of the queue; of a SrcAvail, from
+    /// the start of the block.
     pub payload: u32,
-    /// Set if the last of them is urgent.
+    /// Set if the last payload byte is urgent.
     pub urgent: bool,
-    /// Set if the message needs a solicited event: it is more than stream bytes.
+    /// Set if the message needs a solicited event: it contains more than stream bytes.
     pub solicited: bool,
-    /// Set if it is just an advert, which matters only to a call that can use it.
+    /// Set for an advert, which matters only to a call that can use it.
     pub just_advert: bool,
     /// Type of the message.
     pub kind: Mid,
@@ -93,7 +93,7 @@ pub struct Outgoing {
     pub mseq: u32,
 }
 
-/// Notes a sent message about adverts, with this MSeq.
+/// Records that a message about adverts was sent with this MSeq.
 type Note = fn(&mut Connection, u32);
 
 /// Possible step for the stream.
@@ -111,7 +111,7 @@ enum Stream {
 }
 
 impl Connection {
-    /// Returns the next message to post, if any may go now.
+    /// Returns the next message to post, if any may be sent now.
     ///
     /// A message in [`Transmit::Send`] is part of the sequence: the caller must post it, in the
     /// order of the calls, under one hold of the connection's lock.
@@ -157,7 +157,7 @@ impl Connection {
             }
         }
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
-            // Written bytes go before them in the stream.
+            // Written bytes precede the queued ones in the stream.
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
@@ -176,7 +176,7 @@ impl Connection {
                 self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
-            // if there were credits, it would have been sent above
+            // with enough credits it would have been sent above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
                 Transmit::Held(Stall::Credits)
             }
@@ -190,14 +190,14 @@ impl Connection {
         held
     }
 
-    /// Returns true if the last credit may go into a message about adverts.
+    /// Returns true if the last credit may be used for a message about adverts.
     fn may_use_last(&self, offer: &Offer, credits: u16) -> bool {
         let ends = !self.own_line() && self.peer_sources.end_due();
         let raises = self.receive.may_use_last(offer.posted, credits);
         credits >= UPDATE_CREDITS && (raises || ends) && !self.keeps_last(offer.posted)
     }
 
-    /// Ends the peer's advert if that is the reason for the lack of credits.
+    /// Ends the peer's advert if that causes the lack of credits.
     fn request_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
         if !self.is_stopped(offer.reader_waits) {
             return None;
@@ -235,7 +235,7 @@ impl Connection {
         None
     }
 
-    /// Makes that message.
+    /// Makes the due message about adverts.
     fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
         let (body, note) = self.due_about_adverts()?;
         let message = self.message(body, 0, false, offer);
@@ -293,7 +293,8 @@ impl Connection {
         None
     }
 
-    /// Returns the possible step for the own stream with this many credits, some to spare or not.
+    /// Returns the possible step for the outgoing stream with this many credits; `spare`: more than
+    /// the reserve.
     fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
         if self.send_closed {
             return Stream::Idle;
@@ -328,8 +329,8 @@ impl Connection {
             Some(up_to) if up_to <= room => (up_to, true),
             _ => (offer.queued.min(room), false),
         };
-        // All queued bytes, and the peer could take more. (The transport's limit is no measure: it
-        // may equal the queued bytes. A block behind cannot be added.)
+        // True if all queued bytes fit and the peer could receive more. (The transport's limit is
+        // no measure: it may equal the queued bytes. A block after them cannot be added.)
         let last = payload == offer.queued && offer.source.is_none();
         let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
@@ -379,8 +380,8 @@ impl Connection {
         if self.update_due(offer.posted) {
             return true;
         }
-        // The peer may hold back a small message until it gets our MSeqAck; not for ever, so no
-        // reserved credit is spent for this.
+        // The peer may hold back a small message until it gets the MSeqAck. It does so for a
+        // limited time, so no reserved credit is used.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
         if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
@@ -392,7 +393,7 @@ impl Connection {
 
     /// Makes a message and assigns its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
-        // The peer subtracts its messages that MSeqAck does not cover from Bufs. So received ones
+        // The peer subtracts from Bufs its messages that MSeqAck does not cover. So received ones
         // among them count as if their buffers were posted.
         let mseq_ack = self.mseq_ack();
         let behind = self.receive.received().wrapping_sub(mseq_ack);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Calls of the owner about adverts; [`super`] has their order.
+//! Calls of the owner about adverts; [`super`] describes their order.
 
 use super::super::adverts::{Remote, ZeroCopy};
 use super::super::message::{Mode, BSDH_LEN};
@@ -25,15 +25,15 @@ impl Connection {
     }
 
     /// Returns true if a block of this size, offered now, would be advertised as soon as there are
-    /// credits. Otherwise it would wait for others or for the peer's own advert, or it is too
-    /// small or too large: better copy.
+    /// credits. Otherwise it would wait for other blocks or for the peer's advert, or its size is
+    /// out of range: better copy.
     pub fn can_advertise(&self, size: u32) -> bool {
         let limit = match self.modes.send {
             Mode::Buffered => 0,
             Mode::Combined => 1,
             Mode::Pipelined => self.adverts_less(self.own_sinks.count()),
         };
-        // An OFED peer cancels its own advert when it gets one.
+        // An OFED peer cancels its own advert when it receives one.
         let crossing = !self.own_line() && self.peer_sources.held();
         (2..=self.source_limit()).contains(&size)
             && self.own_sources.room(limit)
@@ -73,9 +73,9 @@ impl Connection {
         self.peer_sources.held()
     }
 
-    /// Returns the next part of the peer's source adverts to READ, in part or as a whole.
+    /// Returns the next part of the peer's source adverts, to be READ in part or as a whole.
     ///
-    /// Its first byte follows, in the stream, the payload received so far and the bytes of started
+    /// Its first byte follows, in the stream, the payload received so far and the bytes of posted
     /// READs.
     pub fn source_advert(&self) -> Option<Remote> {
         self.peer_sources.next().filter(|_| self.live())
@@ -110,8 +110,9 @@ impl Connection {
     }
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
-    /// may send sink adverts. (Or Combined again, once the peer has none.) The ModeChange is sent
-    /// when no source advert is outstanding. No effect with OFED peers.
+    /// may send sink adverts. With false, makes it Combined again, once the peer has no sink
+    /// adverts. The ModeChange is sent when no source advert is outstanding. No effect with OFED
+    /// peers.
     pub fn set_pipelined(&mut self, pipelined: bool) {
         self.idle = None;
         self.pipelined = pipelined;
@@ -151,22 +152,21 @@ impl Connection {
         self.own_sinks.count()
     }
 
-    /// Cancels all own sink adverts. They return by the events, at the latest when the peer has
-    /// replied.
+    /// Cancels all own sink adverts. Events return them, at the latest when the peer has replied.
     pub fn cancel_sinks(&mut self) {
         self.idle = None;
         self.own_sinks.cancel();
     }
 
-    /// Returns where the next bytes of the stream may go by RDMA WRITE, into the memory of the
-    /// peer's reader. Nowhere if the peer advertised memory before it had received all sent bytes:
-    /// it is about to cancel.
+    /// Returns the memory of the peer's reader for the next bytes of the stream, to be written by
+    /// RDMA WRITE. `None` if the peer advertised memory before it had received all sent bytes: it
+    /// is about to cancel.
     pub fn sink_advert(&self) -> Option<Remote> {
         let open = self.live() && !self.send_closed;
         self.peer_sinks.next().filter(|_| open)
     }
 
-    /// Returns the number of bytes that may be written there in all.
+    /// Returns the total number of bytes that may be written.
     pub fn sink_bytes(&self) -> u32 {
         match self.sink_advert() {
             Some(_) => self.peer_sinks.bytes(),
@@ -175,8 +175,8 @@ impl Connection {
     }
 
     /// Records a posted WRITE of `bytes` to the start of [`sink_advert`](Self::sink_advert), under
-    /// the same hold of the connection's lock. `last`: nothing more goes to this block, and the
-    /// report to the peer is due. (A full block is reported by itself.)
+    /// the same hold of the connection's lock. `last`: no more bytes are written to this block, and
+    /// the report to the peer is due. (A full block is always reported.)
     pub fn written(&mut self, bytes: u32, last: bool) {
         self.idle = None;
         self.peer_sinks.written(bytes);

@@ -35,7 +35,7 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// The last payload byte is urgent. Only in Data (CA4-7).
     pub const OOB_PRES: Flags = Flags(1);
-    /// An urgent byte is on its way, in this message or a later one. In any message (CA4-7).
+    /// An urgent byte follows, in this message or a later one. In any message (CA4-7).
     pub const OOB_PEND: Flags = Flags(2);
     /// Data sink: requests Pipelined mode of the source. A hint (CA4-8).
     pub const REQ_PIPE: Flags = Flags(4);
@@ -45,7 +45,7 @@ impl Flags {
         Flags(bits & 7)
     }
 
-    /// The byte for the wire.
+    /// Returns the byte for the wire.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -76,7 +76,7 @@ pub enum Mode {
 /// Extended header of SrcAvail: a buffer that the peer may read by RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrcAvail {
-    /// Bytes of the whole buffer, those in the message's own payload included.
+    /// Size of the whole buffer in bytes, including those in the message's own payload.
     pub size: u32,
     /// Key for the RDMA READ.
     pub r_key: u32,
@@ -118,8 +118,8 @@ pub enum Body {
     },
     /// Changes the mode of one half.
     ModeChange {
-        /// True: the half that the receiver of this message sends on (S = 1);
-        /// false: the one it receives on.
+        /// True: the half that the receiver of this message sends on (S = 1); false: the half that
+        /// it receives on.
         receiver_sends: bool,
         /// New mode.
         mode: Mode,
@@ -192,17 +192,17 @@ pub struct Message {
     pub mseq_ack: u32,
     /// Message type and extended header.
     pub body: Body,
-    /// Payload bytes behind the headers.
+    /// Number of payload bytes after the headers.
     pub payload: u32,
 }
 
 impl Message {
-    /// Returns the number of bytes in front of the payload.
+    /// Returns the number of bytes before the payload.
     pub const fn header_len(&self) -> usize {
         self.body.mid().header_len()
     }
 
-    /// Returns the bytes of the whole message, as in the BSDH's Len.
+    /// Returns the size of the whole message in bytes, as in the BSDH's Len.
     pub fn length(&self) -> u32 {
         (self.header_len() as u32).saturating_add(self.payload)
     }
@@ -247,12 +247,12 @@ impl Message {
 
     /// Reads the headers of a message.
     ///
-    /// `bytes` has the first `min(length, MAX_HEADER)` bytes of the message, or more. `length` is
-    /// the length of the message as the completion reports it.
+    /// `bytes` contains the first `min(length, MAX_HEADER)` bytes of the message, or more. `length`
+    /// is the length of the message as the completion reports it.
     ///
     /// # Errors
     ///
-    /// [`Malformed`]: no state of a connection could accept the message.
+    /// [`Malformed`]: the message is invalid in every state of a connection.
     pub fn parse(bytes: &[u8], length: u32) -> Result<Message, Malformed> {
         if bytes.len() < BSDH_LEN || length < BSDH_LEN as u32 {
             return Err(Malformed::Short);

@@ -24,7 +24,7 @@ fn example(
 }
 
 /// Encoded messages: the worked examples of `docs/protocol.md`. MSeq is 0x01020304 and MSeqAck
-/// 0x05060708 where those do not give it.
+/// 0x05060708 where the examples do not give them.
 #[rustfmt::skip]
 fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);
@@ -88,7 +88,7 @@ fn a_message_cut_short_is_refused_at_every_length() {
             // The bytes end early.
             let result = Message::parse(&bytes[..cut], message.length());
             assert_eq!(result, Err(Malformed::Short), "{message:?} {cut}");
-            // The message itself is shorter, and says so.
+            // The message itself is shorter, and so is its length field.
             let mut short = bytes.clone();
             short[7] = cut as u8;
             short[6] = 0;

@@ -2,7 +2,7 @@
 
 //! Big-endian fields at fixed offsets of fixed-size headers.
 //!
-//! A field has its offset as a type parameter and a header is an array. The compiler checks that
+//! The offset of a field is a type parameter, and a header is an array. The compiler checks that
 //! the field lies inside the header: no accessor can panic, and a wrong offset does not build.
 
 /// One byte at offset `AT`.
@@ -17,7 +17,7 @@ pub(super) struct U32<const AT: usize>;
 /// Eight bytes, big-endian, at offset `AT`.
 pub(super) struct U64<const AT: usize>;
 
-/// `LEN` bytes as they are, at offset `AT`.
+/// `LEN` bytes without conversion, at offset `AT`.
 pub(super) struct Bytes<const AT: usize, const LEN: usize>;
 
 impl<const AT: usize, const LEN: usize> Bytes<AT, LEN> {

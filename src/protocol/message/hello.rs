@@ -14,7 +14,7 @@ mod field {
     pub(super) const BUFS: U16<2> = U16;
     pub(super) const LEN: U32<4> = U32;
 
-    // In Hello and HelloAck.
+    // Fields of Hello and HelloAck.
     pub(super) const VERSION: U8<16> = U8;
 
     // Hello.
@@ -71,8 +71,8 @@ pub enum IpVersion {
 /// The connector's first message (MID 0x00): the private data of its CM REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Receive buffers that the connector has posted. Zero is legal: the first message then brings
-    /// the number (RHEL 5 does this).
+    /// Receive buffers that the connector has posted. Zero is legal: the first message then
+    /// contains the number (RHEL 5 does this).
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,

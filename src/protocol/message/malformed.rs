@@ -11,13 +11,13 @@ named_enum! {
     pub enum Malformed {
         /// Fewer bytes than the headers of the message need.
         Short = "short",
-        /// The BSDH's Len differs from the number of bytes that came.
+        /// The BSDH's Len differs from the number of received bytes.
         Length = "length",
-        /// The MID is reserved, experimental, or of another message than this one must be.
+        /// The MID is reserved, experimental, or not the expected one.
         UnknownMid = "unknown_mid",
         /// Hello or HelloAck arrived on the queue pair, where only the other messages are valid.
         HelloInStream = "hello_in_stream",
-        /// A message that has no payload came with one.
+        /// A message type without payload arrived with payload.
         UnexpectedPayload = "unexpected_payload",
         /// OOB_PRES in a message other than Data, or without payload.
         OutOfBand = "out_of_band",

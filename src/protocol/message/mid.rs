@@ -15,7 +15,7 @@ macro_rules! mids {
             /// All messages, in the order of their codes.
             pub const ALL: [Mid; [$($code),*].len()] = [$(Mid::$name),*];
 
-            /// The message with this code, `None` if the code is reserved or experimental.
+            /// Returns the message with this code, `None` if the code is reserved or experimental.
             pub const fn from_code(code: u8) -> Option<Mid> {
                 match code {
                     $($code => Some(Mid::$name),)*
@@ -23,7 +23,7 @@ macro_rules! mids {
                 }
             }
 
-            /// The message's name as the annex writes it.
+            /// Returns the message's name as in the annex.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Mid::$name => stringify!($name),)*
@@ -34,9 +34,9 @@ macro_rules! mids {
 }
 
 mids! {
-    /// Opens a connection; travels as private data of the CM's REQ.
+    /// Opens a connection; sent as private data of the CM's REQ.
     Hello = 0x00,
-    /// Accepts a connection; travels as private data of the CM's REP.
+    /// Accepts a connection; sent as private data of the CM's REP.
     HelloAck = 0x01,
     /// Ends the sender's stream.
     DisConn = 0x02,
@@ -58,7 +58,7 @@ mids! {
     SinkCancelAck = 0x0a,
     /// Requests larger receive buffers of the peer.
     ChRcvBuf = 0x0b,
-    /// Replies to ChRcvBuf with the size now in force.
+    /// Replies to ChRcvBuf with the size in effect.
     ChRcvBufAck = 0x0c,
     /// Suspends the connection, to be rebuilt at another service ID.
     SuspComm = 0x0d,
@@ -68,12 +68,12 @@ mids! {
     SinkAvail = 0xfd,
     /// Data source: advertises a buffer for RDMA READ.
     SrcAvail = 0xfe,
-    /// Stream bytes, or none of them: then it is a credit update.
+    /// Stream bytes; without any it is a credit update.
     Data = 0xff,
 }
 
 impl Mid {
-    /// The code on the wire.
+    /// Returns the code on the wire.
     pub const fn code(self) -> u8 {
         self as u8
     }

@@ -2,8 +2,8 @@
 
 //! The eighteen SDP messages, byte by byte (IBA Annex A4).
 //!
-//! [`Hello`] and [`HelloAck`] travel as private data of the connection manager's REQ and REP and
-//! are types of their own. The other sixteen are SENDs on the queue pair: a [`Message`] is one of
+//! [`Hello`] and [`HelloAck`] are sent as private data of the connection manager's REQ and REP, and
+//! have their own types. The other sixteen are SENDs on the queue pair: a [`Message`] is one of
 //! them without its payload. `parse` accepts any bytes and never panics. `encode` reproduces the
 //! bytes that `parse` has accepted, except for reserved bits.
 
@@ -21,17 +21,17 @@ pub use self::hello::{
 pub use self::malformed::Malformed;
 pub use self::mid::Mid;
 
-/// Bytes of the base header (BSDH) in front of every message.
+/// Size in bytes of the base header (BSDH) at the start of every message.
 pub const BSDH_LEN: usize = 16;
 
-/// Bytes of the longest header (BSDH and extended header) of a message on the queue pair:
+/// Size in bytes of the longest header (BSDH and extended header) of a message on the queue pair:
 /// SinkAvail's.
 pub const MAX_HEADER: usize = 36;
 
-/// Bytes of a Hello: all the private data of a CM REQ.
+/// Size in bytes of a Hello: all private data of a CM REQ.
 pub const HELLO_LEN: usize = 92;
 
-/// Bytes of a HelloAck: all the private data of a CM REP.
+/// Size in bytes of a HelloAck: all private data of a CM REP.
 pub const HELLO_ACK_LEN: usize = 196;
 
 /// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. It holds
