@@ -5,8 +5,8 @@
 //! `socket/upcalls.rs` and `socket/timer.rs`.
 
 use super::closing::{CloseAction, CloseEvent, Transition};
-use super::receive_queue::Urgent;
 use super::timers::Timer;
+use super::unread::Urgent;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, Wakeup, Wakeups};
 use crate::protocol;
@@ -117,8 +117,8 @@ impl Connection {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);
         self.close_on(sk, CloseEvent::PeerFin, ECONNRESET, wakeups);
-        if let Urgent::Pending = self.rx.urgent {
-            self.rx.urgent = Urgent::None;
+        if let Urgent::Pending = self.rx.unread.urgent {
+            self.rx.unread.urgent = Urgent::None;
         }
         wakeups.add(Wakeup::State);
         wakeups.add(Wakeup::Readable);

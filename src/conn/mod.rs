@@ -38,6 +38,7 @@ pub(crate) mod stats;
 mod taking;
 pub(crate) mod timers;
 mod tx;
+pub(crate) mod unread;
 pub(crate) mod wait;
 mod wakeups;
 pub(crate) mod zcopy;
@@ -320,7 +321,7 @@ impl Connection {
             Some(l) => l.ready(),
             None => {
                 let unpolled = self.endpoint.as_ref().map_or(0, |c| c.unpolled());
-                self.rx.bytes().saturating_add(unpolled)
+                self.rx.unread.bytes().saturating_add(unpolled)
             }
         };
         (rx, self.outstanding())

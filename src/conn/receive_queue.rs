@@ -10,6 +10,7 @@
 //! Bytes received by RDMA into a reader's memory are not in this queue. They arrive only while the
 //! queue is empty ([`ReceiveQueue::passed`]).
 
+use super::unread::{Unread, Urgent};
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
 use crate::sys::pages::Memory;
@@ -24,41 +25,22 @@ const SLOTS: usize = 32;
 /// Maximum number of buffers in the queue.
 const MAX_SLOTS: usize = 4096;
 
-/// Urgent data (`MSG_OOB`): at most one byte, as on TCP.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgent {
-    None,
-    /// Announced, but not arrived.
-    Pending,
-    /// Arrived and not read: the byte and its position in the stream.
-    Valid(u8, u64),
-    /// Arrived, and read by `MSG_OOB`.
-    Read(u64),
-}
-
 /// The queue of one connection.
 pub(crate) struct ReceiveQueue {
     buffers: Ring<Buffer>,
     /// Memory in the queue: the sum of the capacities, in bytes.
     memory: usize,
-    /// Stream position of the next byte to read.
-    read: u64,
-    /// Stream position after the last received byte.
-    end: u64,
-    /// The urgent byte.
-    pub(crate) urgent: Urgent,
+    pub(crate) unread: Unread,
     /// Set while several messages are unread: further ones are merged.
     compact: bool,
 }
 
 impl ReceiveQueue {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         ReceiveQueue {
             buffers: Ring::new(),
             memory: 0,
-            read: 0,
-            end: 0,
-            urgent: Urgent::None,
+            unread: Unread::default(),
             compact: false,
         }
     }
@@ -68,40 +50,8 @@ impl ReceiveQueue {
         self.buffers.reserve(SLOTS, GFP_KERNEL)
     }
 
-    /// Returns the number of readable bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.end.wrapping_sub(self.read) as usize
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.end == self.read
-    }
-
     pub(crate) fn memory(&self) -> usize {
         self.memory
-    }
-
-    pub(crate) fn position(&self) -> u64 {
-        self.read
-    }
-
-    /// Returns the number of bytes up to the urgent mark, or of all if `inline` (`SIOCINQ`).
-    pub(crate) fn readable(&self, inline: bool) -> usize {
-        match self.urgent {
-            Urgent::Valid(_, at) | Urgent::Read(at) if !inline => {
-                let before = at.wrapping_sub(self.read) as usize;
-                before.min(self.bytes())
-            }
-            _ => self.bytes(),
-        }
-    }
-
-    /// Returns true if the next byte to read is the urgent one (`SIOCATMARK`).
-    pub(crate) fn at_mark(&self) -> bool {
-        match self.urgent {
-            Urgent::Valid(_, at) | Urgent::Read(at) => at == self.read,
-            Urgent::Pending | Urgent::None => false,
-        }
     }
 
     /// Returns the number of messages that the queue may still take, memory permitting.
@@ -132,10 +82,9 @@ impl ReceiveQueue {
         urgent: bool,
     ) -> core::result::Result<Option<Buffer>, Buffer> {
         let n = u64::from(buffer.len);
-        let last = buffer
-            .bytes()
-            .get((buffer.offset.saturating_add(buffer.len)).saturating_sub(1) as usize);
-        let last = last.copied().unwrap_or(0);
+        let end = buffer.offset.saturating_add(buffer.len) as usize;
+        let last = buffer.bytes().get(end.saturating_sub(1)).copied();
+        let last = last.filter(|_| urgent);
         // a reader that keeps up reads each message where it arrived
         let compact = self.compact;
         let tail = self.buffers.back_mut().filter(|_| compact);
@@ -147,55 +96,44 @@ impl ReceiveQueue {
             self.memory = self.memory.saturating_add(memory);
             None
         };
-        if urgent && n > 0 {
-            self.urgent = Urgent::Valid(last, self.end.wrapping_add(n).wrapping_sub(1));
-        }
-        self.end = self.end.wrapping_add(n);
+        self.unread.received(n, last);
         self.compact = self.buffers.len() > 1;
         Ok(spare)
     }
 
-    /// Returns the index of the buffer that contains the byte `ahead` bytes after the next one to
-    /// read, and the offset in it.
-    pub(crate) fn locate(&self, mut ahead: usize) -> Option<(usize, usize)> {
-        if ahead >= self.bytes() {
+    /// Drops the urgent byte if it is the next to read. Returns the buffer if that makes it empty.
+    pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
+        self.unread.at_mark().then_some(())?;
+        let (memory, _) = self.take(self.unread.position())?;
+        self.consumed(memory, 1)
+    }
+
+    /// Takes out the memory of the byte at position `at`, and returns it with the range of the
+    /// bytes from there on. The caller holds the socket lock and ends this by
+    /// [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
+    #[inline]
+    pub(crate) fn take(&mut self, at: u64) -> Option<(Memory, Range<usize>)> {
+        let mut ahead = at.wrapping_sub(self.unread.position()) as usize;
+        if ahead >= self.unread.bytes() {
             return None;
         }
         for i in 0..self.buffers.len() {
-            let len = self.buffers.get(i)?.len as usize;
+            let buffer = self.buffers.get_mut(i)?;
+            let (start, len) = (buffer.offset as usize, buffer.len as usize);
             if ahead < len {
-                return Some((i, ahead));
+                let bytes = start.saturating_add(ahead)..start.saturating_add(len);
+                return Some((buffer.take_memory()?, bytes));
             }
             ahead = ahead.saturating_sub(len);
         }
         None
     }
 
-    /// Drops the urgent byte if it is the next to read. Returns the buffer if that makes it empty.
-    pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
-        if !self.at_mark() || self.bytes() == 0 {
-            return None;
-        }
-        let (memory, _) = self.take(0)?;
-        self.consumed(memory, 1)
-    }
-
-    /// Takes the `i`-th buffer's memory out, and returns it with the range of its bytes. The
-    /// caller holds the socket lock and ends this by [`ReceiveQueue::put_back`] or
-    /// [`ReceiveQueue::consumed`].
-    #[inline]
-    pub(crate) fn take(&mut self, i: usize) -> Option<(Memory, Range<usize>)> {
-        let buffer = self.buffers.get_mut(i)?;
-        let start = buffer.offset as usize;
-        let bytes = start..start.saturating_add(buffer.len as usize);
-        Some((buffer.take_memory()?, bytes))
-    }
-
-    /// Puts back the memory of the `i`-th buffer, unread. Earlier buffers may have been removed
-    /// meanwhile ([`ReceiveQueue::skip_mark`]), so the memory goes to the buffer without memory.
-    pub(crate) fn put_back(&mut self, i: usize, memory: Memory) {
-        for j in 0..=i {
-            if let Some(buffer) = self.buffers.get_mut(j).filter(|b| !b.has_memory()) {
+    /// Puts back the memory that was taken out, unread. Earlier buffers may have been removed
+    /// meanwhile ([`ReceiveQueue::skip_mark`]).
+    pub(crate) fn put_back(&mut self, memory: Memory) {
+        for i in 0..self.buffers.len() {
+            if let Some(buffer) = self.buffers.get_mut(i).filter(|b| !b.has_memory()) {
                 return buffer.put_memory(memory);
             }
         }
@@ -211,8 +149,7 @@ impl ReceiveQueue {
         buffer.offset = buffer.offset.saturating_add(n);
         buffer.len = buffer.len.saturating_sub(n);
         let empty = (buffer.len == 0).then_some(buffer.capacity());
-        self.read = self.read.wrapping_add(n.into());
-        self.forget_mark();
+        self.unread.consume(n.into());
         self.memory = self.memory.saturating_sub(empty?);
         let buffer = self.buffers.pop_front();
         self.compact = self.buffers.len() > 1;
@@ -226,22 +163,12 @@ impl ReceiveQueue {
     /// `EPROTO`: earlier bytes are in the queue. The protocol excludes this: readers take queued
     /// bytes first, and a message with payload voids the advert of their memory.
     pub(super) fn passed(&mut self, n: usize) -> Result {
-        if n > 0 && !self.is_empty() {
+        if n > 0 && self.unread.bytes() > 0 {
             return Err(EPROTO.into());
         }
-        self.read = self.read.wrapping_add(n as u64);
-        self.end = self.end.wrapping_add(n as u64);
-        self.forget_mark();
+        self.unread.received(n as u64, None);
+        self.unread.consume(n as u64);
         Ok(())
-    }
-
-    /// Clears an urgent byte that the reader has passed.
-    fn forget_mark(&mut self) {
-        if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
-            if at < self.read {
-                self.urgent = Urgent::None;
-            }
-        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -249,8 +176,8 @@ impl ReceiveQueue {
             self.buffers.pop_front();
         }
         self.memory = 0;
-        self.read = self.end;
-        self.urgent = Urgent::None;
+        self.unread.consume(self.unread.bytes() as u64);
+        self.unread.urgent = Urgent::None;
     }
 }
 

@@ -2,9 +2,9 @@
 
 //! Received messages.
 
-use super::receive_queue::Urgent;
 use super::stats;
 use super::timers::Timer;
+use super::unread::Urgent;
 use super::wakeups::{Wakeup, Wakeups};
 use super::{Connection, SdpSock, JOB_RESIZE};
 use crate::protocol::{Event, Mid, Received, MAX_HEADER};
@@ -93,7 +93,7 @@ impl Connection {
                 self.recycle(empty);
             }
         }
-        self.rx.urgent = Urgent::Pending;
+        self.rx.unread.urgent = Urgent::Pending;
         wakeups.add(Wakeup::Urgent);
     }
 

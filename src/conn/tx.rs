@@ -110,7 +110,7 @@ impl Connection {
 
     /// Returns true if a reader is waiting and has read everything.
     fn reader_waits(&self, sk: &SdpSock) -> bool {
-        self.rx.is_empty() && sk.data().readers.load(Relaxed) > 0
+        self.rx.unread.bytes() == 0 && sk.data().readers.load(Relaxed) > 0
     }
 
     /// Returns the message to post now and the stream bytes it may contain, or the reason why it is

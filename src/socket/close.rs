@@ -91,7 +91,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
             sk.progress();
             let unread = {
                 let mut c = sk.connection();
-                let unread = c.rx.bytes() > 0 || c.holds_advert();
+                let unread = c.rx.unread.bytes() > 0 || c.holds_advert();
                 c.rx.clear();
                 unread
             };
@@ -124,7 +124,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         let linger2 = c.options.linger2;
         c.close_on(CloseEvent::Orphaned { linger2 }, ECONNRESET);
         // Bytes that arrived in the meantime and advertised blocks are handled like later ones.
-        if c.rx.bytes() > 0 || c.holds_advert() {
+        if c.rx.unread.bytes() > 0 || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
                 c.close_on(CloseEvent::Reset, ECONNRESET);

@@ -205,7 +205,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
         c::SIOCATMARK => {
             sk.progress();
             let c = sk.connection();
-            Ok(c.rx.at_mark().into())
+            Ok(c.rx.unread.at_mark().into())
         }
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if waiting => Ok(0),
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
@@ -216,7 +216,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
             }
             let c = sk.connection();
             let n = match command {
-                c::SIOCINQ => c.rx.readable(sk.flag(Flag::UrgInline)),
+                c::SIOCINQ => c.rx.unread.readable(sk.flag(Flag::UrgInline)),
                 c::SIOCOUTQ => c.outstanding(),
                 _ => c.tx.unsent(),
             };
@@ -232,7 +232,7 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf((bytes as usize).saturating_mul(2));
     sk.set_rcvlowat(bytes);
-    if sk.connection().rx.bytes() > 0 {
+    if sk.connection().rx.unread.bytes() > 0 {
         sk.data_ready();
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
-use crate::conn::receive_queue::Urgent;
 use crate::conn::room::last_check;
+use crate::conn::unread::Urgent;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
@@ -71,15 +71,11 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     if matches!(state, State::SynSent | State::SynRecv) {
         return events;
     }
-    let urgent = connection.rx.urgent;
-    let mark_first = !sk.flag(Flag::UrgInline) && urgent != Urgent::None && connection.rx.at_mark();
-    let ahead = usize::from(mark_first);
-    let enough = connection.rx.bytes() >= sk.rcvlowat().saturating_add(ahead);
-    // as on TCP, fewer bytes are enough where no more can arrive
-    if enough || connection.rx.bytes() > ahead && connection.is_full(sk) {
+    let (unread, inline) = (&connection.rx.unread, sk.flag(Flag::UrgInline));
+    if unread.reaches(sk.rcvlowat(), inline, || connection.is_full(sk)) {
         events |= READABLE;
     }
-    if let Urgent::Valid(..) = urgent {
+    if let Urgent::Valid(..) = unread.urgent {
         events |= c::EPOLLPRI;
     }
     if shutdown & SEND_SHUTDOWN != 0 || connection.writable(sk) {

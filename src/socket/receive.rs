@@ -2,7 +2,7 @@
 
 //! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2).
 
-use crate::conn::receive_queue::Urgent;
+use crate::conn::unread::Urgent;
 use crate::conn::zcopy::{self, recv::Look};
 use crate::conn::{Connection, SdpSock};
 use crate::sys::bindings as c;
@@ -10,7 +10,6 @@ use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
 use crate::sys::pages::Memory;
-use core::cmp::Ordering;
 use kernel::prelude::*;
 
 /// recvmsg(2).
@@ -25,12 +24,10 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     }
     let len = to.space();
     let timeout = sk.receive_timeout(flags & c::MSG_DONTWAIT != 0);
-    let target = if flags & c::MSG_WAITALL != 0 {
-        len
-    } else {
-        sk.rcvlowat().min(len)
-    }
-    .max(1);
+    let target = match flags & c::MSG_WAITALL {
+        0 => sk.rcvlowat().min(len),
+        _ => len,
+    };
     let mut call = Call {
         sk,
         peek: flags & c::MSG_PEEK != 0,
@@ -43,26 +40,24 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     };
     let offset = sk.peek_offset();
     if call.peek && offset > 0 {
-        call.peeked = sk.connection().rx.position().wrapping_add(offset as u64);
+        let position = sk.connection().rx.unread.position();
+        call.peeked = position.wrapping_add(offset as u64);
     }
     let r = call.run(&mut lock, to, target, timeout);
-    let (copied, inq) = (call.copied, call.inq);
     if offset >= 0 {
-        let by = copied as isize;
+        let by = call.copied as isize;
         sk.move_peek_offset(if call.peek { by } else { by.wrapping_neg() });
     }
-    match r {
-        Err(e) if copied == 0 => return Err(e),
-        _ => {}
+    if call.copied == 0 {
+        r?;
     }
-    if inq {
-        let (wanted, rest) = {
-            let c = sk.connection();
-            (c.options.inq, rest(sk, &c))
-        };
+    if call.inq {
+        let c = sk.connection();
+        let (wanted, rest) = (c.options.inq, rest(sk, &c));
+        drop(c);
         to.set_rest(rest, wanted);
     }
-    Ok(copied)
+    Ok(call.copied)
 }
 
 /// Returns the number of unread bytes for `TCP_INQ`: 1 also if the next call finds the end of the
@@ -70,9 +65,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
 fn rest(sk: &SdpSock, c: &Connection) -> i32 {
     let (bytes, _) = c.queues();
     let more = c.holds_advert() || sk.peer_has_ended();
-    i32::try_from(bytes)
-        .unwrap_or(i32::MAX)
-        .max(i32::from(more))
+    i32::try_from(bytes.max(more.into())).unwrap_or(i32::MAX)
 }
 
 /// Returns true if nothing more will arrive, or an error is pending.
@@ -149,7 +142,7 @@ impl Call<'_> {
                 0 => {
                     let c = sk.connection();
                     self.inq |= c.options.inq;
-                    c.rx.bytes() > 0
+                    c.rx.unread.bytes() > 0
                 }
                 _ => self.copied >= target,
             };
@@ -214,8 +207,7 @@ impl Call<'_> {
         }
         let size = {
             let mut c = sk.connection();
-            let size = c.sink_size(left);
-            if size == 0 {
+            if c.sink_size(left) == 0 {
                 return false;
             }
             // poll for completions that caused no event
@@ -232,13 +224,10 @@ impl Call<'_> {
     /// Returns the result of a call that must not wait for more; `None` if it may wait.
     fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
         let sk = self.sk;
-        if self.copied > 0 {
+        if self.copied > 0 || ended && sk.peer_has_ended() {
             return Some(Ok(()));
         }
         if ended {
-            if sk.peer_has_ended() {
-                return Some(Ok(()));
-            }
             if let Err(e) = sk.take_error() {
                 return Some(Err(e));
             }
@@ -256,74 +245,55 @@ impl Call<'_> {
     fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Found> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
-        let (memory, bytes, at, index, from, most, skip) = {
+        let ((memory, bytes), next) = {
             let mut c = sk.connection();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
                 c.polling.called();
                 self.inq |= c.options.inq;
             }
-            // an old urgent byte before the peeked bytes may be gone
-            let at = c.rx.position().max(self.peeked);
-            let ahead = at.wrapping_sub(c.rx.position()) as usize;
-            // a byte for MSG_OOB is not part of the stream
-            let (mut most, mut skip) = (self.left(), 0);
-            if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
-                match mark.cmp(&at) {
-                    Ordering::Equal if self.copied > 0 => return Ok(Found::Mark),
-                    Ordering::Equal => skip = usize::from(!inline),
-                    Ordering::Greater => most = most.min(mark.wrapping_sub(at) as usize),
-                    Ordering::Less => {}
-                }
+            let unread = &c.rx.unread;
+            let Some(next) = unread.next(self.peeked, self.left(), self.copied > 0, inline) else {
+                return Ok(Found::Mark);
+            };
+            match c.rx.take(next.at) {
+                Some(taken) => (taken, next),
+                None if c.holds_advert() => return Ok(Found::Advert),
+                None if c.is_pending() => return Ok(Found::Unpolled),
+                None => return Ok(Found::Nothing),
             }
-            let Some((index, from)) = c.rx.locate(ahead) else {
-                return Ok(if c.holds_advert() {
-                    Found::Advert
-                } else if c.is_pending() {
-                    Found::Unpolled
-                } else {
-                    Found::Nothing
-                });
-            };
-            let Some((memory, bytes)) = c.rx.take(index) else {
-                return Ok(Found::Nothing);
-            };
-            (memory, bytes, at, index, from, most, skip)
         };
-        let start = bytes.start.saturating_add(from).saturating_add(skip);
-        let n = most.min(bytes.end.saturating_sub(start));
-        let given = match memory.bytes().get(start..start.saturating_add(n)) {
-            Some(_) if self.discard => {
-                to.skip(n);
-                n
-            }
-            Some(bytes) => to.give(bytes),
-            None => 0,
+        let bytes = next.of(memory.bytes().get(bytes).unwrap_or(&[]));
+        let n = bytes.len();
+        let given = if self.discard {
+            to.skip(n);
+            n
+        } else {
+            to.give(bytes)
         };
         self.copied = self.copied.saturating_add(given);
-        let read = given.saturating_add(skip);
+        let read = given.saturating_add(next.skip);
         if self.peek {
-            self.peeked = at.wrapping_add(read as u64);
+            self.peeked = next.at.wrapping_add(read as u64);
         }
-        self.done(memory, index, read);
-        if given < n {
-            Err(EFAULT.into())
-        } else {
-            Ok(Found::Copied)
+        self.done(memory, read);
+        if given < n || read == 0 {
+            return Err(EFAULT.into());
         }
+        Ok(Found::Copied)
     }
 
     /// Puts the buffer's memory back after `read` bytes were taken or peeked.
-    fn done(&self, memory: Memory, index: usize, read: usize) {
+    fn done(&self, memory: Memory, read: usize) {
         let sk = self.sk;
         let mut c = sk.connection();
         if self.peek {
-            return c.rx.put_back(index, memory);
+            return c.rx.put_back(memory);
         }
-        match c.rx.consumed(memory, read) {
-            None => return,
-            Some(empty) => c.recycle(empty),
-        }
+        let Some(empty) = c.rx.consumed(memory, read) else {
+            return;
+        };
+        c.recycle(empty);
         if !c.wants_refill(sk) {
             return sk.set_memory(c.rx.memory(), c.tx.queued());
         }
@@ -337,13 +307,13 @@ fn receive_urgent(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     let peek = to.flags() & c::MSG_PEEK != 0;
     let byte = {
         let mut c = sk.connection();
-        match c.rx.urgent {
+        match c.rx.unread.urgent {
             _ if sk.flag(Flag::UrgInline) => return Err(EINVAL.into()),
             Urgent::None | Urgent::Read(_) => return Err(EINVAL.into()),
             _ if sk.state() == State::Close && !sk.peer_has_ended() => return Err(ENOTCONN.into()),
             Urgent::Valid(byte, at) => {
                 if !peek {
-                    c.rx.urgent = Urgent::Read(at);
+                    c.rx.unread.urgent = Urgent::Read(at);
                 }
                 byte
             }

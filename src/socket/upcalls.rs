@@ -99,7 +99,7 @@ fn established(sk: &SdpSock, link: LinkId) {
             c.timers.clear(Timer::Close);
         }
         let wait = c.options.defer_accept;
-        let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
+        let nothing_came = c.rx.unread.bytes() == 0 && !sk.peer_has_ended();
         if c.slot.is_some() && wait > 0 && nothing_came {
             let until = jiffies().wrapping_add(seconds(wait));
             c.timers.set(Timer::DeferAccept, until);

@@ -48,7 +48,7 @@ impl Connection {
             .protocol
             .as_ref()
             .is_some_and(|p| p.can_offer_sink(size));
-        fits && self.rx.is_empty() && self.zcopy.reading.is_none()
+        fits && self.rx.unread.bytes() == 0 && self.zcopy.reading.is_none()
     }
 
     /// Returns the block to advertise as a sink, if any.
@@ -87,7 +87,7 @@ impl Connection {
 impl Connection {
     /// Returns the number of bytes in the peer's next advert, if no call reads it yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
-        if !self.rx.is_empty() || self.zcopy.reading.is_some() {
+        if self.rx.unread.bytes() > 0 || self.zcopy.reading.is_some() {
             return None;
         }
         match self.protocol.as_ref()?.source_bytes() {

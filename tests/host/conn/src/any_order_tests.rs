@@ -47,22 +47,23 @@ fn receive_queue() {
                 }
                 2 => drop(queue.prepare()),
                 3 => drop(queue.make_space(any(&mut chance))),
-                4 => out.extend(queue.take(chance.below(3)).map(|(memory, _)| memory)),
-                5 => out
-                    .pop()
-                    .into_iter()
-                    .for_each(|m| queue.put_back(chance.below(3), m)),
+                4 => out.extend(queue.take(chance.below(3) as u64).map(|(memory, _)| memory)),
+                5 => out.pop().into_iter().for_each(|m| queue.put_back(m)),
                 6 => out
                     .pop()
                     .into_iter()
                     .for_each(|m| drop(queue.consumed(m, any(&mut chance)))),
                 7 => drop(queue.skip_mark()),
                 8 if chance.below(5) == 0 => queue.clear(),
-                9 => drop(queue.locate(any(&mut chance))),
+                9 => out.extend(
+                    queue
+                        .take(any(&mut chance) as u64)
+                        .map(|(memory, _)| memory),
+                ),
                 10 => drop(queue.passed(any(&mut chance))),
-                _ => drop(queue.readable(chance.below(2) == 0)),
+                _ => drop(queue.unread.readable(chance.below(2) == 0)),
             }
-            let _ = (queue.bytes(), queue.memory(), queue.most_more());
+            let _ = (queue.unread.bytes(), queue.memory(), queue.most_more());
         }
     }
 }

@@ -35,6 +35,9 @@ mod send_queue_tests;
 #[allow(dead_code, reason = "of the module's")]
 mod timers;
 mod timers_tests;
+#[path = "../../../../src/conn/unread.rs"]
+mod unread;
+mod unread_tests;
 
 mod host;
 use host::{alloc, prelude};

@@ -3,7 +3,8 @@
 //! Compares the receive queue with a simple model of it.
 
 use crate::host::{without_memory, Buffer, Chance, Error};
-use crate::receive_queue::{ReceiveQueue, Urgent};
+use crate::receive_queue::ReceiveQueue;
+use crate::unread::Urgent;
 use std::collections::VecDeque;
 
 /// A message of these bytes, behind a header of the given size.
@@ -27,7 +28,7 @@ fn push(queue: &mut ReceiveQueue, bytes: &[u8], capacity: usize, urgent: bool) {
 
 /// Reads up to `n` bytes from the first buffer.
 fn read(queue: &mut ReceiveQueue, n: usize) -> Vec<u8> {
-    let (memory, at) = queue.take(0).unwrap();
+    let (memory, at) = queue.take(queue.unread.position()).unwrap();
     let n = n.min(at.len());
     let bytes = memory.bytes()[at][..n].to_vec();
     queue.consumed(memory, n);
@@ -65,13 +66,12 @@ fn any_order_of_calls() {
                 5 if !stream.is_empty() => {
                     // a peek in the middle: the buffer is taken out meanwhile, and messages arrive
                     let ahead = chance.below(stream.len());
-                    let (i, at) = queue.locate(ahead).unwrap();
-                    let (memory, bytes) = queue.take(i).unwrap();
-                    assert_eq!(memory.bytes()[bytes.start + at], stream[ahead]);
+                    let (memory, bytes) = queue.take(position + ahead as u64).unwrap();
+                    assert_eq!(memory.bytes()[bytes.start], stream[ahead]);
                     push(&mut queue, &[next], 512, false);
                     stream.push_back(next);
                     next = next.wrapping_add(1);
-                    queue.put_back(i, memory);
+                    queue.put_back(memory);
                 }
                 6 => {
                     let n = chance.below(1000);
@@ -87,14 +87,16 @@ fn any_order_of_calls() {
                 _ => {}
             }
             mark = mark.filter(|&at| at >= position);
-            assert_eq!((queue.bytes(), queue.position()), (stream.len(), position));
-            assert_eq!(queue.is_empty(), stream.is_empty());
+            assert_eq!(
+                (queue.unread.bytes(), queue.unread.position()),
+                (stream.len(), position)
+            );
             assert_eq!(queue.memory() == 0, stream.is_empty());
-            assert_eq!(queue.locate(stream.len()), None);
-            assert_eq!(queue.at_mark(), mark == Some(position));
-            assert_eq!(queue.readable(true), stream.len());
+            assert!(queue.take(position + stream.len() as u64).is_none());
+            assert_eq!(queue.unread.at_mark(), mark == Some(position));
+            assert_eq!(queue.unread.readable(true), stream.len());
             let to_mark = mark.map_or(stream.len(), |at| (at - position) as usize);
-            assert_eq!(queue.readable(false), to_mark.min(stream.len()));
+            assert_eq!(queue.unread.readable(false), to_mark.min(stream.len()));
         }
     }
 }
@@ -122,7 +124,7 @@ fn many_small_messages_do_not_take_a_buffer_each() {
         queue.memory()
     );
     let mut n = 0;
-    while !queue.is_empty() {
+    while !(queue.unread.bytes() == 0) {
         n += read(&mut queue, usize::MAX).len();
     }
     assert_eq!((n, queue.memory()), (20_000, 0));
@@ -131,20 +133,23 @@ fn many_small_messages_do_not_take_a_buffer_each() {
 #[test]
 fn the_urgent_byte() {
     let mut queue = queue();
-    queue.urgent = Urgent::Pending;
-    assert!(!queue.at_mark());
+    queue.unread.urgent = Urgent::Pending;
+    assert!(!queue.unread.at_mark());
     push(&mut queue, b"abc", 512, true);
-    assert!(queue.urgent == Urgent::Valid(b'c', 2));
-    assert_eq!((queue.readable(false), queue.readable(true)), (2, 3));
+    assert!(queue.unread.urgent == Urgent::Valid(b'c', 2));
+    assert_eq!(
+        (queue.unread.readable(false), queue.unread.readable(true)),
+        (2, 3)
+    );
     assert_eq!(read(&mut queue, 2), b"ab");
-    assert!(queue.at_mark());
+    assert!(queue.unread.at_mark());
     // the buffer is empty after it
     assert!(queue.skip_mark().is_some());
-    assert!(queue.urgent == Urgent::None && queue.is_empty());
+    assert!(queue.unread.urgent == Urgent::None && (queue.unread.bytes() == 0));
     // a later one replaces it
     push(&mut queue, b"x", 512, true);
     push(&mut queue, b"y", 512, true);
-    assert!(queue.urgent == Urgent::Valid(b'y', 4) && !queue.at_mark());
+    assert!(queue.unread.urgent == Urgent::Valid(b'y', 4) && !queue.unread.at_mark());
     assert!(queue.skip_mark().is_none());
 }
 
@@ -155,7 +160,7 @@ fn a_look_survives_the_end_of_what_was_before() {
     push(&mut queue, b"bc", 512, false);
     let (second, _) = queue.take(1).unwrap();
     assert!(queue.skip_mark().is_some());
-    queue.put_back(1, second);
+    queue.put_back(second);
     assert_eq!(read(&mut queue, 9), b"bc");
 }
 
@@ -168,14 +173,14 @@ fn room_ends_with_memory_and_with_the_limit() {
     }
     assert!(!without_memory(|| queue.make_space(1)));
     assert!(queue.push(message(0, &[0; 400], 512), false).is_err());
-    assert_eq!(queue.bytes(), 32 * 400);
+    assert_eq!(queue.unread.bytes(), 32 * 400);
     while queue.make_space(1) {
         push(&mut queue, &[0; 400], 512, false);
     }
     assert_eq!((queue.most_more(), queue.memory()), (0, 4096 * 512));
     queue.clear();
     assert_eq!(
-        (queue.bytes(), queue.memory(), queue.most_more()),
+        (queue.unread.bytes(), queue.memory(), queue.most_more()),
         (0, 0, 4096)
     );
 }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Positions in the stream of received bytes, and the urgent byte's rules. Independent of the
+//! kernel and of the memory that holds the bytes.
+
+use core::cmp::Ordering;
+
+/// Urgent data (`MSG_OOB`): at most one byte, as on TCP.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Urgent {
+    #[default]
+    None,
+    /// Announced, but not arrived.
+    Pending,
+    /// Arrived and not read: the byte and its position in the stream.
+    Valid(u8, u64),
+    /// Arrived, and read by `MSG_OOB`.
+    Read(u64),
+}
+
+/// Stream positions of the bytes received and not read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Unread {
+    /// Position of the next byte to read.
+    read: u64,
+    /// Position behind the last received byte.
+    end: u64,
+    /// The urgent byte.
+    pub(crate) urgent: Urgent,
+}
+
+/// Bytes that a receive call may take at once, see [`Unread::next`].
+pub(crate) struct NextRead {
+    /// Position of the first one.
+    pub(crate) at: u64,
+    /// 1 if the first one is a byte for `MSG_OOB`, which is not part of the stream.
+    pub(crate) skip: usize,
+    most: usize,
+}
+
+impl NextRead {
+    /// Returns the part of `bytes`, which are those from `at` on, that goes to the caller.
+    #[inline]
+    pub(crate) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let bytes = bytes.get(self.skip..).unwrap_or(&[]);
+        bytes.get(..self.most).unwrap_or(bytes)
+    }
+}
+
+impl Unread {
+    pub(crate) fn bytes(&self) -> usize {
+        self.end.wrapping_sub(self.read) as usize
+    }
+
+    /// Returns the position of the next byte to read.
+    pub(crate) fn position(&self) -> u64 {
+        self.read
+    }
+
+    fn mark(&self) -> Option<u64> {
+        match self.urgent {
+            Urgent::Valid(_, at) | Urgent::Read(at) => Some(at),
+            Urgent::Pending | Urgent::None => None,
+        }
+    }
+
+    /// Returns true if the next byte to read is the urgent one (`SIOCATMARK`).
+    pub(crate) fn at_mark(&self) -> bool {
+        self.mark() == Some(self.read)
+    }
+
+    /// Returns the number of bytes up to the urgent mark, or of all (`SIOCINQ`).
+    pub(crate) fn readable(&self, inline: bool) -> usize {
+        let mark = self.mark().filter(|_| !inline).unwrap_or(self.end);
+        (mark.wrapping_sub(self.read) as usize).min(self.bytes())
+    }
+
+    /// Returns true if poll(2) reports bytes: `least`, or any if no more can arrive (`full`, as on
+    /// TCP). A byte for `MSG_OOB` at the read position does not count.
+    pub(crate) fn reaches(&self, least: usize, inline: bool, full: impl FnOnce() -> bool) -> bool {
+        let ahead = usize::from(!inline && self.at_mark());
+        self.bytes() >= least.saturating_add(ahead) || self.bytes() > ahead && full()
+    }
+
+    /// Returns the next bytes, up to `most`, of a receive call at position `from`. They end before
+    /// the urgent mark. `None`: the mark is next, and the call has `got` bytes before it.
+    #[inline]
+    pub(crate) fn next(&self, from: u64, most: usize, got: bool, inline: bool) -> Option<NextRead> {
+        // an old urgent byte before the peeked bytes may be gone
+        let at = self.read.max(from);
+        let mut next = NextRead { at, skip: 0, most };
+        if let Some(mark) = self.mark() {
+            match mark.cmp(&at) {
+                Ordering::Equal if got => return None,
+                Ordering::Equal => next.skip = usize::from(!inline),
+                Ordering::Greater => next.most = most.min(mark.wrapping_sub(at) as usize),
+                Ordering::Less => {}
+            }
+        }
+        Some(next)
+    }
+
+    /// Counts `n` received bytes. The last one may be `urgent`.
+    pub(super) fn received(&mut self, n: u64, urgent: Option<u8>) {
+        self.end = self.end.wrapping_add(n);
+        if let Some(byte) = urgent.filter(|_| n > 0) {
+            self.urgent = Urgent::Valid(byte, self.end.wrapping_sub(1));
+        }
+    }
+
+    /// Counts `n` bytes as read. Clears an urgent byte that was passed.
+    pub(super) fn consume(&mut self, n: u64) {
+        self.read = self.read.wrapping_add(n);
+        if self.mark().is_some_and(|at| at < self.read) {
+            self.urgent = Urgent::None;
+        }
+    }
+}
