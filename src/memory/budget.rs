@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Budgets of pinned memory.
+//! Limits of pinned memory.
 //!
-//! An [`Account`] is one user's share in one network namespace; a [`Charge`] is the part for one
-//! block. Sending and receiving have separate budgets, so that neither waits for the other, and
-//! each user has a part of each. A user with nothing pinned in a direction may always pin one
-//! block. Beyond that, pinning is refused when the budget is used up, and the bytes are copied.
+//! An [`Account`] counts the pages of one user in one network namespace; a [`Charge`] counts those
+//! of one block. Sending and receiving have separate limits, so that neither waits for the other.
+//! Each user has a part of both. A user without pinned pages in a direction may always pin one
+//! block. Beyond that, pinning is refused when the limit is reached, and the bytes are copied.
 //!
 //! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
 
@@ -48,11 +48,11 @@ static ALL: Pinned = Pinned::new();
 pub(crate) struct Account {
     params: Arc<Params>,
     pinned: Pinned,
-    /// Times that the budget was used up.
+    /// Number of times the limit was reached.
     refused: Atomic<i64>,
-    /// Times that the user's `RLIMIT_MEMLOCK` was used up.
+    /// Number of times the user's `RLIMIT_MEMLOCK` was reached.
     unlockable: Atomic<i64>,
-    /// Times that memory was still pinned.
+    /// Number of times memory was still pinned from an earlier call.
     hits: Atomic<i64>,
 }
 
@@ -99,7 +99,7 @@ impl Account {
         self.unlockable.store(0, Relaxed);
     }
 
-    /// Takes `pages` of the budget. `None` if it is used up.
+    /// Charges `pages` to the account. `None` if the limit is reached.
     pub(crate) fn charge(self: &Arc<Self>, purpose: Use, pages: usize) -> Option<Charge> {
         let n = i64::try_from(pages).ok()?;
         let all = ALL.of(purpose).fetch_add(n, Relaxed).wrapping_add(n);
@@ -121,8 +121,8 @@ impl Account {
         None
     }
 
-    /// Returns the pages that may be pinned for one use, by all users and by each. A namespace
-    /// cannot raise the module's.
+    /// Returns the maximum number of pages pinned for one use, by all users and by each. A
+    /// namespace cannot raise the module's limit.
     fn limits(&self, purpose: Use) -> (i64, i64) {
         let (all, each, own) = match purpose {
             Use::Send => (
@@ -145,7 +145,7 @@ impl Account {
     }
 }
 
-/// Part of a user's budget for one block. Its drop returns it, in any context.
+/// Charge of one block to a user's account. Its drop uncharges the pages, in any context.
 pub(crate) struct Charge {
     account: Arc<Account>,
     purpose: Use,
@@ -162,7 +162,7 @@ impl Charge {
         self.pages = self.pages.wrapping_add(core::mem::take(&mut other.pages));
     }
 
-    /// Returns the part beyond `pages`.
+    /// Splits off and returns the charge beyond `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);
         self.give_back(self.pages.wrapping_sub(pages));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Zero-copy memory of programs: pinning ([`pinned`]), limits ([`budget`]), write protection
-//! ([`protect`]), and notification once it is free again ([`notify`]). [`pressure`] limits the
-//! buffers of all sockets. [`ring`] is a queue in one allocation.
+//! ([`protect`]), and notification of the release ([`notify`]). [`pressure`] limits the buffers of
+//! all sockets. [`ring`] is a queue in one allocation.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 

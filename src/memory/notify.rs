@@ -7,12 +7,12 @@ use crate::sys::net::notice::ZerocopyPiece;
 use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 
-/// Receiver of the notification that memory is released. Its drop, in process context after that
-/// of the pages, notifies.
+/// Receiver of the notification that memory is released. Its drop sends the notification: in
+/// process context, after the pages are released.
 pub(crate) enum Notify {
     /// A call with `MSG_ZEROCOPY`.
     Call(ZerocopyPiece),
-    /// Tasks that wait to write to it.
+    /// Tasks that wait to write to the memory.
     Protected(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
 }
 
@@ -21,19 +21,18 @@ pub(crate) enum Notify {
 pub(crate) enum Accounting {
     /// Accounted by the pinning code.
     Here,
-    /// Accounted by the pinning code, which always pins again, even if the memory has stayed
-    /// pinned.
+    /// Accounted by the pinning code, which pins again even if the memory is still pinned.
     HereAnew,
-    /// Accounted by the kernel, for the notified party.
+    /// Accounted by the kernel's `MSG_ZEROCOPY` code.
     ByNotice,
 }
 
-/// Reports if a block is still in use, without owning it.
+/// Shows if a block is still in use, without a reference to the block.
 #[derive(Clone)]
 pub(crate) struct Watch(pub(super) Arc<AtomicFlag>);
 
 impl Watch {
-    /// Returns true from the pinning to the release. Afterwards nothing accesses it.
+    /// Returns true from the pinning to the release. After that, nothing accesses the memory.
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(kernel::sync::atomic::Acquire)
     }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of a program that a transfer reads or writes directly.
+//! Memory of a program that a zero-copy transfer reads or writes.
 //!
-//! A [`Pinned`] is one block of such memory at a time, with its charge, in one allocation. The
-//! connection's [`Pinning`] makes it once, and it is used repeatedly: usually a transfer allocates
-//! nothing. [`crate::transport`] has the order of steps.
+//! A [`Pinned`] is one allocation: at most one block of such memory at a time, with its charge. The
+//! connection's [`Pinning`] allocates it once and uses it repeatedly: usually a transfer allocates
+//! nothing. [`crate::transport`] describes the order of steps.
 //!
-//! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`.
-//! So it cannot be unpinned, whatever happens to the caller or the connection. While the caller
-//! owns it, only the program accesses the memory.
+//! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`. So
+//! it cannot be unpinned, even if the caller or the connection ends. While the caller owns it, only
+//! the program accesses the memory.
 //!
 //! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly that memory by the same process
-//! reuses it, with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping
-//! changes, when memory is short, or for another block. The memory stays charged to its user; a
-//! request beyond the budget releases it.
+//! uses it with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping changes,
+//! when memory is short, or when another block needs the space. The memory stays charged to its
+//! user; a request beyond the limit releases it.
 //!
 //! **Notification.** A block may have a [`Notify`], which is dropped whenever the block is
 //! released.
 //!
-//! **Release.** Unpinning sleeps. `Pinned::into_spare` does it at once, in process context. The
-//! drop of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.
+//! **Release.** Unpinning sleeps. `Pinned::into_spare` drops it at once, in process context. The
+//! drop of a `Pinned` leaves that to the module's workqueue, so it may happen in any context.
 
 mod protected;
 mod spliced;
@@ -40,16 +40,16 @@ use kernel::sync::Arc;
 /// Maximum number of pages in one block for a local peer: 2 MiB, as with devices.
 const MOST_PAGES: usize = (2 << 20) / PAGE;
 
-/// Reason that memory was not pinned: the bytes are copied.
+/// Reason why memory was not pinned: the bytes are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// It is not memory of a program, as in splice(2), or nothing is left of it.
+    /// Not memory of a program, as in splice(2), or no bytes are left.
     NotUser,
-    /// It cannot be pinned, or not be accessed. A copy shows which.
+    /// Cannot be pinned, or not be accessed. A copy distinguishes these cases.
     Fault,
-    /// The budget of this direction is used up.
+    /// The limit of this direction is reached.
     Budget,
-    /// The user's `RLIMIT_MEMLOCK` is.
+    /// The user's `RLIMIT_MEMLOCK` is reached.
     MemoryLock,
     /// Out of memory.
     NoMemory,
@@ -64,20 +64,21 @@ impl From<Unpinnable> for Refusal {
     }
 }
 
-/// Maker of pinned memory of one connection. Context: process, without locks.
+/// Allocates and pins blocks of one connection. Context: process, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
-    /// `None`: for a local peer.
+    /// Mapper of the device; `None` for a local peer.
     mapper: Option<Arc<Mapper>>,
 }
 
 impl Pinning {
-    /// Makes one for a device, or (`None`) for a local peer.
+    /// Makes a [`Pinning`] for a device, or (`None`) for a local peer.
     pub(crate) fn new(mapper: Option<Arc<Mapper>>) -> Self {
         Pinning { mapper }
     }
 
-    /// Returns the maximum number of pages in one block, 0 if the device cannot do this.
+    /// Returns the maximum number of pages in one block, 0 if the device does not support zero
+    /// copy.
     pub(crate) fn most_pages(&self) -> usize {
         most_pages(self.mapper.as_ref())
     }
@@ -86,7 +87,7 @@ impl Pinning {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or the device's error: copy then.
+    /// `ENOMEM`, or an error of the device: copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
         let most = self.most_pages();
         if most == 0 {
@@ -102,7 +103,7 @@ impl Pinning {
         Pinned::new(Block::new(self.mapper.clone(), most, data)?)
     }
 
-    /// Returns the beginning of a range, at most the maximum size of a block.
+    /// Returns the beginning of a range, limited to the maximum size of a block.
     pub(super) fn cut(&self, range: (usize, usize)) -> (usize, usize) {
         cut(self.most_pages(), range)
     }
@@ -123,9 +124,9 @@ pub(crate) struct Charged {
     locked: Option<Locked>,
     /// True while the block is in use.
     held: Arc<AtomicFlag>,
-    /// Notified when it is not in use any more.
+    /// Notification sent when the block is released.
     notify: Option<Notify>,
-    /// Watches the pages, if they may stay pinned.
+    /// Watch of the pages, if they may stay pinned.
     watched: Option<Watched<Pinned>>,
 }
 
@@ -144,12 +145,12 @@ impl Drop for Charged {
     }
 }
 
-/// One block of a program's memory, or none. May be dropped in any context: its drop unpins, and
-/// destroys the region, which sleeps.
+/// A block of program memory, or an empty one. May be dropped in any context: a worker unpins, and
+/// destroys the memory region, which sleeps.
 pub(crate) type Pinned = OwnedBlock<Charged>;
 
 impl Pinned {
-    /// Releases the memory, or leaves it pinned if it may stay. Context: process, sleeps.
+    /// Releases the memory, or leaves it pinned if that is allowed. Context: process, sleeps.
     pub(crate) fn into_spare(mut self) -> Spare {
         let watched = self.data.watched.take();
         let stays = self.caches() && self.data.locked.is_some() && self.may_stay();
@@ -199,7 +200,8 @@ impl Block<Charged> {
         match params::pin_cache() {
             0 => false,
             1.. => true,
-            // beside one copy, pinning takes much of the time; beside a device's work it does not
+            // next to a single copy, pinning takes much of the time; next to a device's work it
+            // does not
             _ => self.mapper().is_none(),
         }
     }
@@ -214,15 +216,15 @@ impl Block<Charged> {
         self.map(purpose == Use::Receive, for_peer)
     }
 
-    /// Pins the next bytes of a program's send call, at most `most`, without taking them. Returns
-    /// their number. They are in one [run](SendMsg::run), or in one block if that may stay pinned,
-    /// so there may be more. With `PinTerm::Long` the peer can be given access. Context: process,
-    /// sleeps, may fault. Afterwards the device is held: the caller must not fault before it posts
-    /// or releases this.
+    /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
+    /// Returns their number. They are part of one [run](SendMsg::run), or of one block if that may
+    /// stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be given access.
+    /// Context: process, sleeps, may fault. Afterwards the device is held: the caller must not
+    /// fault before it posts or releases the block.
     ///
     /// # Errors
     ///
-    /// The reason; the caller has to copy then.
+    /// Returns the reason on failure; the caller has to copy then.
     pub(crate) fn pin_source(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -241,7 +243,7 @@ impl Block<Charged> {
         })
     }
 
-    /// Like [`Self::pin_source`], always of one run, also of memory given as pages. `how.1`:
+    /// Like [`Self::pin_source`], always within one run, also of memory given as pages. `how.1`:
     /// accounting against the user's `RLIMIT_MEMLOCK`.
     pub(crate) fn pin_counted(
         &mut self,
@@ -258,14 +260,14 @@ impl Block<Charged> {
         self.data.notify = Some(notify);
     }
 
-    /// Records that the kernel has copied some of it, for the completion of `MSG_ZEROCOPY`.
+    /// Records that the kernel has copied part of the memory, for the completion of `MSG_ZEROCOPY`.
     pub(crate) fn was_copied(&mut self) {
         if let Some(Notify::Call(call)) = &mut self.data.notify {
             call.was_copied();
         }
     }
 
-    /// Pins where a receive call wants its next bytes, for `most` bytes or fewer; else like
+    /// Pins memory for the next bytes of a receive call, at most `most` bytes; otherwise like
     /// [`Self::pin_source`].
     pub(crate) fn pin_destination(
         &mut self,
@@ -290,7 +292,7 @@ impl Block<Charged> {
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = cut(most_pages(self.mapper()), range.ok_or(Refusal::NotUser)?);
-        // memory without an address in the program has the offset in its first page as address
+        // memory without a user address has the offset in its first page as address
         let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         if let Some(watched) = self.data.watched.take().filter(|_| cache) {
@@ -304,7 +306,7 @@ impl Block<Charged> {
             }
         }
         self.clear();
-        // a device's transfer lasts as long as the peer likes
+        // the duration of a device's transfer depends on the peer
         let hold = match self.mapper() {
             Some(_) => PinTerm::Long,
             None => hold,
@@ -317,7 +319,7 @@ impl Block<Charged> {
             if n == Ok(len) && watched.is_valid(moment) {
                 self.data.watched = Some(watched);
             }
-            // memory that must not stay pinned may be pinned for a moment
+            // memory that must not stay pinned may be pinned for a short time
             if n != Err(Refusal::Fault) || hold == PinTerm::Long {
                 return n;
             }
@@ -336,7 +338,7 @@ impl Block<Charged> {
         if pages == 0 {
             return Err(Refusal::NotUser);
         }
-        // idle memory is released for the next attempt: that takes a moment
+        // idle memory is released for the next attempt, which takes some time
         let mut charge = account.charge(purpose, pages).ok_or_else(|| {
             watch::shrink(pages);
             Refusal::Budget
@@ -360,7 +362,7 @@ impl Block<Charged> {
         Ok(n)
     }
 
-    /// Returns an object that reports if the memory is still in use.
+    /// Returns an object that shows if the memory is still in use.
     pub(crate) fn watch(&self) -> Watch {
         Watch(self.data.held.clone())
     }

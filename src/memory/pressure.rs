@@ -2,19 +2,19 @@
 
 //! Limit of all sockets' buffers together, like TCP's `tcp_mem`.
 //!
-//! From two thirds of the limit on, buffers do not grow. At the limit new connections are refused,
-//! and existing ones keep the least that they need: a few receive buffers, and a small chunk to
-//! send from. So none waits for memory of another.
+//! From two thirds of the limit on, buffers do not grow. At the limit, new connections are refused.
+//! Existing ones keep the minimum: a few receive buffers, and a small chunk to send from. So no
+//! connection waits for memory of another.
 
 use crate::sys::net::params;
 use crate::sys::pages;
 use crate::sys::pin::{ram_pages, PAGE};
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Default part of the machine's memory: TCP has three thirty-seconds.
+/// Divisor of the machine's memory for the default limit; TCP uses three thirty-seconds.
 const SHARE: usize = 8;
 
-/// The default in bytes, 0 until computed: it is needed several times for each message.
+/// Default limit in bytes, 0 until computed: it is needed several times for each message.
 static DEFAULT: Atomic<usize> = Atomic::new(0);
 
 /// Returns the limit in bytes.
@@ -40,7 +40,7 @@ pub(crate) fn is_tight() -> bool {
     pages::about_in_use() >= (most() / 3).saturating_mul(2)
 }
 
-/// Returns true if only the least buffers of each connection are allowed.
+/// Returns true if each connection may only have the minimum of buffers.
 pub(crate) fn is_exhausted() -> bool {
     pages::about_in_use() >= most()
 }

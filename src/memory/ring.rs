@@ -8,7 +8,7 @@ use kernel::prelude::*;
 
 /// First-in first-out queue of fixed capacity: pushing never allocates.
 pub(crate) struct Ring<T> {
-    /// Places used at least once; later ones in the allocation are uninitialised.
+    /// Slots used at least once; later ones in the allocation are uninitialised.
     items: KVec<Option<T>>,
     capacity: usize,
     head: usize,
@@ -25,11 +25,11 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Grows the capacity to `capacity`, if it is less.
+    /// Increases the capacity to `capacity`, if it is less.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; the queue is unchanged.
+    /// `ENOMEM`: the queue is unchanged.
     pub(crate) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
         if capacity <= self.capacity {
             return Ok(());
@@ -45,7 +45,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Reserves a place for another item, up to `most` in all. Returns true if there is one.
+    /// Reserves a slot for another item, up to `most` in all. Returns false without a slot.
     pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
         if self.is_full() && self.capacity < most {
             let _ = self.reserve(self.capacity.saturating_mul(2).clamp(1, most), flags);
@@ -69,14 +69,14 @@ impl<T> Ring<T> {
         self.len == self.capacity
     }
 
-    /// Returns the index of the item `i` behind the first.
+    /// Returns the index of the item `i` positions after the first.
     fn slot(&self, i: usize) -> usize {
         // head < capacity and i <= capacity, so this needs no division
         let at = self.head.wrapping_add(i);
         at.checked_sub(self.capacity).unwrap_or(at)
     }
 
-    /// Adds an item at the end. Returns the item if it is full.
+    /// Adds an item at the end. Returns the item if the queue is full.
     pub(crate) fn push_back(&mut self, item: T) -> core::result::Result<(), T> {
         if self.is_full() {
             return Err(item);
@@ -84,7 +84,7 @@ impl<T> Ring<T> {
         let at = self.slot(self.len);
         match self.items.get_mut(at) {
             Some(place) => *place = Some(item),
-            // the first place never used, within the capacity
+            // the first slot that was never used, within the capacity
             None => {
                 let _ = self.items.push_within_capacity(Some(item));
             }
@@ -118,7 +118,7 @@ impl<T> Ring<T> {
         self.get_mut(self.len.checked_sub(1)?)
     }
 
-    /// Returns the item `i` behind the first.
+    /// Returns the item `i` positions after the first.
     pub(crate) fn get(&self, i: usize) -> Option<&T> {
         if i >= self.len {
             return None;

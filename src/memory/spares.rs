@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Spare blocks of a connection: space for pinned memory, for its next transfers.
+//! Spare blocks of a connection, kept for its next transfers.
 //!
-//! A busy connection keeps up to [`SPARE`] blocks, and an idle one a single block. When memory is
-//! short all of them are freed. A block whose memory stays pinned (`pin_cache`) counts as none: the
+//! A busy connection keeps up to [`SPARE`] blocks, an idle one a single block. When memory is short
+//! all of them are freed. A block whose memory stays pinned (`pin_cache`) is not counted: the
 //! shrinker of [`crate::sys::watch`] frees its memory.
 
 use super::pinned::{Pinned, Pinning, Spare};
@@ -12,7 +12,7 @@ use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Maximum number of blocks, as many as transfers that a connection has in flight.
+/// Maximum number of spare blocks: as many as the transfers that a connection has in flight.
 const SPARE: usize = 8;
 
 /// Number of spare blocks of all connections.
@@ -49,9 +49,9 @@ impl BlockPool {
         spare.into_block()
     }
 
-    /// Removes a block in which `range` of the calling process's memory is still pinned, else an
-    /// empty one. Returns none if more blocks are allowed, else the oldest, so that a region is not
-    /// used again at once.
+    /// Removes and returns a block in which `range` of the calling process's memory is still
+    /// pinned, else an empty one. Returns `None` if more blocks are allowed, else the oldest: a
+    /// memory region is not reused at once.
     pub(crate) fn best_for(&mut self, range: (usize, usize)) -> Option<Pinned> {
         let (address, len) = self.pinning.cut(range);
         let has_it = |s: &Spare| matches!(s, Spare::Parked(w) if w.is(address, len));
@@ -64,7 +64,7 @@ impl BlockPool {
         }
     }
 
-    /// Keeps a block, or drops it if there are enough. Context: any.
+    /// Keeps a block, or drops it if enough are kept. Context: any.
     pub(crate) fn keep(&mut self, spare: Spare) {
         self.used = true;
         if vec::push(&mut self.blocks, SPARE, spare, GFP_NOWAIT).is_ok() {
@@ -77,7 +77,7 @@ impl BlockPool {
         core::mem::take(&mut self.used)
     }
 
-    /// Drops all empty blocks but `keep`.
+    /// Drops all empty blocks except `keep` of them.
     pub(crate) fn trim(&mut self, keep: usize) {
         let (mut kept, before) = (0..keep, self.blocks.len());
         self.blocks

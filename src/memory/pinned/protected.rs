@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that its program cannot write to meanwhile ([`super::super::protect`]).
+//! Memory that its program cannot write to while it is in flight ([`super::super::protect`]).
 
 use super::super::budget::{Account, Use};
 use super::super::notify::Accounting;
@@ -14,8 +14,8 @@ use kernel::sync::Arc;
 
 impl Block<Charged> {
     /// [`Self::pin_counted`] with a callback. Calls `seen` with the pages and their addresses
-    /// before the device is held, since it may fault. If the pages are pinned again, calls it once
-    /// more.
+    /// before the device is held, since `seen` may fault. If the pages have to be pinned again,
+    /// calls `seen` once more.
     pub(crate) fn pin_seen(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -37,7 +37,7 @@ impl Block<Charged> {
     pub(crate) fn copied(&mut self) -> Result<Pinned> {
         let mut copy = Pinning::new(self.mapper().cloned()).make()?;
         copy.copy_from(self)?;
-        // without a region it is sent in messages
+        // without a memory region the copy is sent in messages
         copy.map_for(Use::Send, true)
             .or_else(|_| copy.map_for(Use::Send, false))?;
         copy.data.charge = self.data.charge.take();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pages passed to the socket by `MSG_SPLICE_PAGES`, collected from several calls. They are held
-//! by references, not pins.
+//! Pages passed to the socket by `MSG_SPLICE_PAGES`, collected from several calls. The block holds
+//! references to the pages, not pins.
 
 use super::super::budget::{Account, Use};
 use super::{Charged, Refusal};
@@ -13,7 +13,7 @@ use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
 
 impl Block<Charged> {
-    /// Makes it ready for [`Self::add_pages`], with nothing in it. Process context; sleeps.
+    /// Prepares an empty block for [`Self::add_pages`]. Context: process, may sleep.
     pub(crate) fn collect(&mut self) -> Result {
         self.data.watched = None;
         self.clear();
@@ -27,13 +27,13 @@ impl Block<Charged> {
         Ok(())
     }
 
-    /// Adds up to `most` bytes of the pages that a call sends next, without advancing it. Adds
-    /// only pages that continue at the end of those collected. Returns the number of bytes.
-    /// Context: any.
+    /// Adds up to `most` bytes of the pages that a call sends next, without advancing the call.
+    /// Only pages that continue at the end of the collected ones are added. Returns the number of
+    /// bytes. Context: any.
     ///
     /// # Errors
     ///
-    /// The reason that no more can be added.
+    /// `Err`: the reason that no more can be added.
     pub(crate) fn add_pages(
         &mut self,
         from: &SendMsg<'_>,
@@ -58,7 +58,7 @@ impl Block<Charged> {
     ///
     /// # Errors
     ///
-    /// Error of the device; the call can be repeated.
+    /// Returns an error of the device; the call can be repeated.
     pub(crate) fn map_added(&mut self) -> Result<bool> {
         if self.map_for(Use::Send, true).is_ok() {
             return Ok(true);

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that its program cannot write to until the peer has it (AZ-SDP).
+//! Memory that its program cannot write to until the peer has received it (AZ-SDP).
 //!
 //! A send call that returns at once leaves its block in flight: the pages are pinned, and
 //! write-protected by [`crate::sys::protect`]. A [`ProtectedMm`] is one address space with a record
 //! of its blocks in flight ([`record`]). A block is recorded first, then protected, then
 //! advertised, so that each write fault finds its block.
 //!
-//! * A task that writes to a block waits. The block's owner is notified by its socket and makes
-//!   the peer finish the block or give it back. Readers never wait.
+//! * A task that writes to a block waits. The worker notifies the block's owner, which makes the
+//!   peer finish or return the block. Readers never wait.
 //! * An [`InFlight`] is a block in flight. Its drop makes its pages writable, except those of other
 //!   blocks. The address space's worker does this; it waits only for tasks that change mappings.
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
 //!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
 //!   protected; unmapped memory is no longer protected.
-//! * Protection never ends under a block in flight. If single blocks cannot be unprotected any
-//!   more, all blocks are taken back first.
-//! * Page tables do not protect from earlier pins: a read by direct I/O, a buffer registered with
-//!   io_uring or a device. A block with such pins is refused. This module's pins for sending write
-//!   nothing ([`Pages::are_ours`]).
+//! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, all
+//!   blocks are taken back first.
+//! * Page tables do not protect from earlier pins, such as a read by direct I/O or a buffer
+//!   registered with io_uring or a device. A block with such pins is refused. This module's own
+//!   pins for sending write nothing ([`Pages::are_ours`]).
 //!
-//! An address space without blocks for a while is dropped.
+//! An address space that has had no blocks for a while is dropped.
 
 mod record;
 mod table;
@@ -42,12 +42,12 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Time that an address space without blocks is kept (ms).
 const REST: u32 = 1000;
-/// Consecutive attempts, a millisecond apart, to read the page of arguments. It is unreadable for
-/// microseconds while the kernel tries to migrate it.
+/// Maximum number of consecutive attempts, a millisecond apart, to read the page of ioctl
+/// arguments. The page is unreadable for microseconds while the kernel tries to migrate it.
 const MOST_FAULTS: u32 = 1000;
 /// Maximum number of blocks in flight in one address space.
 const MOST_BLOCKS: usize = 128;
-/// Maximum number of ranges of memory in a block, and in all blocks together.
+/// Maximum number of memory ranges in a block, and in all blocks together.
 pub(crate) const MOST_RANGES: usize = 16;
 const MOST_PARTS: usize = 256;
 
@@ -62,15 +62,15 @@ pub(crate) struct Holder {
 /// Blocks in flight in one address space.
 struct Protection {
     record: Record<KVec<Option<Part>>, KVec<Option<ProtectedBlock<Holder>>>>,
-    /// Being closed: no block begins.
+    /// Set while the state is being closed: no block may begin.
     closed: bool,
-    /// The program has unmapped or changed the page of arguments, or parts of the record were
-    /// lost. No block begins, all are taken back, and the end of the last one closes the
+    /// Set if the program has unmapped or changed the page of ioctl arguments, or parts of the
+    /// record were lost. No block may begin, all are taken back, and the last one closes the
     /// userfaultfd.
     broken: bool,
-    /// Consecutive failures to read the page of arguments.
+    /// Consecutive failures to read the page of ioctl arguments.
     faults: u32,
-    /// Time of the last begin or end of a block.
+    /// Time at which a block last began or ended.
     last: Jiffies,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Returns a function that returns true once the owner was notified of a write fault, also
-    /// after this object was given away.
+    /// after this object was moved.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
         let (mm, id) = (self.mm.clone(), self.id);
         move || mm.handler.state.lock().record.has_fault(id)
@@ -109,7 +109,7 @@ impl Drop for InFlight {
 }
 
 impl ProtectedMm {
-    /// Makes the state of the calling process. Sleeps.
+    /// Makes the state for the calling process. Sleeps.
     fn open() -> Result<Open<Self>> {
         let parts = filled(2 * MOST_PARTS, GFP_KERNEL, || None)?;
         let record = Record::new(parts, filled(MOST_BLOCKS, GFP_KERNEL, || None)?);
@@ -147,7 +147,8 @@ impl ProtectedMm {
         state.record.begin(ranges, owner).ok_or(Refusal::Busy)
     }
 
-    /// Returns true if a block is filed under its own addresses, now that it is protected. Sleeps.
+    /// Returns true if a block is recorded under its own addresses, now that it is protected.
+    /// Sleeps.
     fn is_settled(&self, id: BlockId) -> bool {
         loop {
             let settled = self.state.lock().record.is_settled(id);
@@ -161,11 +162,11 @@ impl ProtectedMm {
 }
 
 /// Protects pages of the calling process, whose address space it [is](Protector::is_mine): ranges
-/// of whole pages, which are pinned. Sleeps, and may fault.
+/// of whole pages, which are pinned. Context: process, may sleep and fault.
 ///
 /// # Errors
 ///
-/// The reason; the pages are unprotected then, or will be in a moment.
+/// Returns the reason on failure; the pages are unprotected then, or will be soon.
 pub(crate) fn protect(
     mm: &Arc<Protector<ProtectedMm>>,
     ranges: Ranges<'_>,
@@ -178,7 +179,7 @@ pub(crate) fn protect(
     }
     let ranges = ranges.flatten();
     let id = mm.handler.begin(ranges.clone(), owner)?;
-    // from now on its drop undoes all
+    // from now on its drop undoes all steps
     let flight = InFlight { mm: mm.clone(), id };
     for range in ranges {
         let set = mm.set(range.start, range.end);
@@ -213,7 +214,7 @@ impl Handler for ProtectedMm {
             self.touched(worker, events);
             let cleared = self.clear(worker);
             if self.state.lock().broken {
-                // memory stays protected until the last one has ended
+                // memory stays protected until the last block has ended
                 let (start, end) = (0, usize::MAX);
                 self.notify_owners(Range { start, end });
                 if self.state.lock().record.is_idle() {
@@ -223,7 +224,7 @@ impl Handler for ProtectedMm {
                     return;
                 }
             } else if !cleared {
-                // a task that changes mappings reports the end only if something has moved
+                // a task that changes mappings is notified of the end only if memory has moved
                 fsleep(Delta::from_millis(1));
             } else if n == 0 {
                 return;
@@ -250,7 +251,7 @@ impl Handler for ProtectedMm {
 }
 
 impl ProtectedMm {
-    /// Records moved blocks.
+    /// Records moved memory.
     fn follow(&self, events: &[UffdEvent]) {
         let mut state = self.state.lock();
         for event in events.iter().filter(|h| h.moved) {
@@ -261,7 +262,7 @@ impl ProtectedMm {
         state.broken |= state.record.overflown;
     }
 
-    /// Notifies the owners of blocks in a range, each once, of a write fault there.
+    /// Notifies the owners of blocks in a range of a write fault, each once.
     fn notify_owners(&self, range: Range) {
         loop {
             let next = self.state.lock().record.next_touched(range);
@@ -286,7 +287,7 @@ impl ProtectedMm {
         }
     }
 
-    /// Makes unneeded memory writable. Returns true when done.
+    /// Makes memory writable that no block needs. Returns true when done.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
         while !self.state.lock().broken {
             let loose = self.state.lock().record.next_loose();
@@ -300,8 +301,8 @@ impl ProtectedMm {
         false
     }
 
-    /// Records the result for the range taken out. Returns false if it has to be repeated, or
-    /// cannot be done.
+    /// Records the result for the range that the worker has processed. Returns false if the range
+    /// has to be repeated, or cannot be unprotected.
     fn cleared(&self, result: Result) -> bool {
         let mut state = self.state.lock();
         let fault = result == Err(EFAULT);

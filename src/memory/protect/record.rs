@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Record of the protected memory of one address space, and its owners.
+//! Record of the protected memory of one address space, and of its owners.
 //!
-//! A block is one or more ranges of whole pages in flight, its parts. Blocks may overlap: a page
-//! is protected until the last block that covers it has ended. mremap(2) may move a part of a
-//! range. Memory of ended blocks stays here, too, until the worker has made it writable
-//! ([`Record::next_loose`], [`Record::cleared`]). No block begins on memory with a waiting writer:
-//! a write fault is reported once, and must not wait for later blocks.
+//! A block consists of one or more ranges of whole pages in flight, its parts. Blocks may overlap:
+//! a page is protected until the last block that covers it has ended. mremap(2) may move a part of
+//! a range. Memory of ended blocks stays in the record, too, until the worker has made it writable
+//! ([`Record::next_loose`], [`Record::cleared`]). No block may begin on memory with a waiting
+//! writer: a write fault is reported once, and must not wait for later blocks.
 //!
-//! Memory that the program unmaps, or maps again, may stay here: that only makes it writable later
-//! than possible.
+//! Memory that the program unmaps or maps again may stay in the record: that only delays its
+//! unprotection.
 //!
 //! mremap(2) returns as soon as its event is read, before the move is recorded here. A block that
-//! began in between may be filed under an address that its memory never had, and has to be dropped
-//! ([`Record::is_settled`]).
+//! began in between may be recorded under an address that its memory never had, and has to be
+//! dropped ([`Record::is_settled`]).
 
 use core::ops::DerefMut;
 
-/// A range of addresses, of whole pages.
+/// Address range of whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     /// First address.
     pub(crate) start: usize,
-    /// First address behind it.
+    /// First address after the range.
     pub(crate) end: usize,
 }
 
 impl Range {
-    /// Makes a range, if it is whole pages, whose size is a power of two.
+    /// Makes a range if it consists of whole pages, whose size is a power of two.
     pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
         let whole = (start | end) & page.wrapping_sub(1) == 0;
@@ -41,16 +41,16 @@ impl Range {
     }
 }
 
-/// Identifies a block among all earlier and later ones of the address space.
+/// Distinguishes a block from all earlier and later ones of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct BlockId(u64);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     range: Range,
-    /// The block; `None` once it has ended.
+    /// Block of this part; `None` once it has ended.
     block: Option<BlockId>,
-    /// Set if a task may wait to write there.
+    /// Set if a task may wait to write to this part.
     wanted: bool,
 }
 
@@ -61,22 +61,22 @@ pub(crate) struct ProtectedBlock<O> {
     owner: O,
     /// Set once its owner was notified of a write fault.
     notified: bool,
-    /// [`Record::moves`] at its begin.
+    /// Value of [`Record::moves`] when the block began.
     moves: u64,
 }
 
-/// Record of one address space, in memory of its maker.
+/// Record of one address space, in memory of the caller.
 #[derive(Debug)]
 pub(crate) struct Record<P, B> {
-    /// Places for parts: half for blocks that begin, half for parts torn by moves.
+    /// Slots for parts: half for blocks that begin, half for parts split by moves.
     parts: P,
-    /// Index of the first empty place.
+    /// Index of the first empty slot.
     top: usize,
     blocks: B,
     last: u64,
     /// Range that the worker is making writable.
     clearing: Option<Range>,
-    /// Moves recorded so far.
+    /// Number of moves recorded so far.
     moves: u64,
     /// Set while the worker reads events that it has not recorded yet.
     pub(crate) reading: bool,
@@ -112,7 +112,7 @@ where
     }
 
     /// Begins a block of these ranges, before it is protected. `None`: no free slot, or the worker
-    /// makes a part of it writable.
+    /// is making a part of it writable.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,
@@ -145,7 +145,7 @@ where
         Some(id)
     }
 
-    /// Ends a block. Returns its owner, once.
+    /// Ends a block. Returns its owner, the first time.
     pub(crate) fn end(&mut self, id: BlockId) -> Option<O> {
         for part in self.parts.iter_mut().take(self.top).flatten() {
             if part.block == Some(id) {
@@ -159,7 +159,7 @@ where
         place.take().map(|b| b.owner)
     }
 
-    /// Takes out a range that no block needs any more; [`Record::cleared`] follows.
+    /// Takes out a range that no block needs; [`Record::cleared`] follows.
     pub(crate) fn next_loose(&mut self) -> Option<Range> {
         if self.clearing.is_some() {
             return None;
@@ -204,11 +204,11 @@ where
         (start < end).then_some(Range { start, end })
     }
 
-    /// Handles a write fault on a page. Returns true if no block has it, so that it has to be made
-    /// writable; [`Record::cleared`] follows.
+    /// Handles a write fault on a page. Returns true if no block contains it, so that it has to be
+    /// made writable; [`Record::cleared`] follows.
     pub(crate) fn take_stray(&mut self, page: Range) -> bool {
         let covered = self.live().any(|l| l.common(page).is_some());
-        // an unknown page may be any block's
+        // an unknown page may belong to any block
         let known = !self.overflown || self.is_idle();
         let stray = known && !covered && self.clearing.is_none();
         if stray {
@@ -217,7 +217,7 @@ where
         stray
     }
 
-    /// Ends the range taken out; unless `done` it will be taken out again.
+    /// Finishes the range taken out. If not `done`, it will be taken out again.
     pub(crate) fn cleared(&mut self, done: bool) {
         let Some(range) = self.clearing.take().filter(|_| !done) else {
             return;
@@ -229,7 +229,7 @@ where
         });
     }
 
-    /// Returns the next owner to notify of a write fault on a page. Each is returned once.
+    /// Returns the next owner to notify of a write fault on a page. Each owner is returned once.
     pub(crate) fn next_touched(&mut self, page: Range) -> Option<(BlockId, O)> {
         for part in self.parts.iter_mut().take(self.top).flatten() {
             if part.range.common(page).is_none() {
@@ -252,9 +252,9 @@ where
         blocks.any(|b| b.id == id && b.notified)
     }
 
-    /// Returns true if a block whose protection has succeeded is filed under its own addresses.
-    /// `None`: unknown while events are read. While a move has an unread event, no protection
-    /// succeeds.
+    /// Returns true if a block whose protection has succeeded is recorded under its own addresses.
+    /// `None`: unknown while the worker reads events. While the event of a move is unread, no
+    /// protection succeeds.
     pub(crate) fn is_settled(&self, id: BlockId) -> Option<bool> {
         let mut blocks = self.blocks.iter().flatten();
         let same = blocks.any(|b| b.id == id && b.moves == self.moves);
@@ -262,7 +262,7 @@ where
     }
 
     /// Records memory moved by mremap(2). A range being made writable was
-    /// [returned](Record::cleared) before.
+    /// [finished](Record::cleared) before.
     pub(crate) fn moved(&mut self, from: Range, to: usize) {
         self.moves = self.moves.wrapping_add(1);
         for n in 0..self.top {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks that overlap, move and end, beside a model that knows each page.
+//! Tests of blocks that overlap, move and end, compared with a model of each page.
 
 use super::*;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,7 @@ fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
     r.begin([range].into_iter(), owner)
 }
 
-/// Returns the number of pages of blocks in a range; pages that several cover count for each.
+/// Returns the number of pages of blocks in a range; a page of several blocks counts for each.
 fn pages_in(r: &Tested, range: Range) -> usize {
     let common = r.live().filter_map(|l| l.common(range));
     common.map(|c| (c.end - c.start) / PAGE).sum()
@@ -124,7 +124,7 @@ fn none_begins_where_somebody_waits() {
     assert!(begin(&mut r, range(5, 4), 2).is_some());
     r.end(a);
     assert!(begin(&mut r, range(2, 1), 2).is_none());
-    // nor if it could not be made writable at once, or has moved
+    // nor if it could not be made writable at once, or was moved
     assert_eq!(r.next_loose(), Some(range(1, 4)));
     r.cleared(false);
     assert!(begin(&mut r, range(2, 1), 2).is_none());
@@ -157,7 +157,7 @@ fn a_block_of_several_ranges() {
     assert_eq!(touched(&mut r, 30), []);
     assert!(!r.take_stray(range(30, 1)));
     assert!(r.take_stray(range(10, 1)));
-    // none of it may be just where the worker is
+    // no part of it may be where the worker is
     assert!(r
         .begin([range(50, 1), range(10, 2)].into_iter(), 3)
         .is_none());
@@ -223,7 +223,7 @@ fn a_block_that_begins_while_a_move_is_read_is_not_settled() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     assert_eq!(r.is_settled(a), Some(true));
-    // mremap(2) returns once its event is read; the program then maps memory in that place and
+    // mremap(2) returns once its event is read; the program then maps memory at that address and
     // sends it
     r.reading = true;
     let b = begin(&mut r, range(1, 4), 2).unwrap();
@@ -260,7 +260,8 @@ fn no_more_than_there_is_room_for() {
         .map(|n| begin(&mut r, range(n * 3, 3), n as u32).unwrap())
         .collect();
     assert!(begin(&mut r, range(0, 1), 0).is_none());
-    // split into more parts than the record can hold: unrecorded ones stay protected until all end
+    // split into more parts than the record can contain: unrecorded ones stay protected until all
+    // blocks end
     for n in 0..MOST {
         r.moved(range(n * 3 + 1, 1), (10_000 + n * 2) * PAGE);
     }
@@ -274,7 +275,7 @@ fn no_more_than_there_is_room_for() {
     assert!(r.take_stray(range(9_000, 1)));
 }
 
-/// Model by pages: the blocks that cover a page, and its protection.
+/// Model of each page: the blocks that cover it, and its protection.
 #[derive(Default)]
 struct Model {
     over: HashMap<usize, HashSet<u32>>,
@@ -313,7 +314,7 @@ fn as_the_model_has_it() {
                     m.over.values_mut().for_each(|o| _ = o.remove(&owner));
                 }
                 3 => {
-                    // to pages without a mapping
+                    // to addresses without a mapping
                     let from = range(random(40), 1 + random(4));
                     let to = 1000 + step as usize * 10;
                     r.moved(from, to * PAGE);

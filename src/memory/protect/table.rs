@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Table of the address spaces with protected memory, now or a moment ago.
+//! Table of the address spaces that have protected memory, or recently had some.
 
 use super::ProtectedMm;
 use crate::sys::protect::{current_mm, Open, Protector, Workers};
@@ -9,7 +9,8 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
 
-/// Addresses of an `mm_struct` and its entry: one that closes may be there with its successor.
+/// Addresses of an `mm_struct` and its entry: an entry that is being closed may exist together with
+/// its successor.
 type Key = (usize, usize);
 
 late_mutex! {
@@ -21,11 +22,12 @@ fn key(mm: &Protector<ProtectedMm>) -> Key {
     (mm.mm(), core::ptr::from_ref(mm).addr())
 }
 
-/// Returns the entry of the calling process, made if missing. Sleeps; a fatal signal ends it.
+/// Returns the entry of the calling process, created if missing. Context: process, may sleep. A
+/// fatal signal ends the wait.
 ///
 /// # Errors
 ///
-/// `ENOMEM`, `EINTR`. Others: the process cannot have one.
+/// `ENOMEM`, `EINTR`. Other errors: the process cannot have an entry.
 pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     let mm = {
         let mut table = table::lock()?;
@@ -55,13 +57,13 @@ pub(super) fn forget(mm: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
     table::lock().ok()?.as_mut()?.remove(&key(mm))
 }
 
-/// The service while the module is loaded. Dropped once no block is in flight.
+/// Registration of the table while the module is loaded. Dropped once no block is in flight.
 pub(crate) struct Service {
     _workers: Workers,
 }
 
 impl Service {
-    /// Starts it, once, when the module is loaded.
+    /// Starts the service when the module is loaded.
     pub(crate) fn start() -> Result<Self> {
         table::start();
         Ok(Service {
