@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Ends of connections, detached from their sockets.
+//! Endpoints of connections, detached from their sockets.
 
 use crate::conn::SdpSock;
 use crate::memory::budget::Account;
@@ -33,7 +33,7 @@ pub(super) struct End {
     pub(super) sent: u64,
     /// Set if receive buffers are not posted again.
     pub(super) starving: bool,
-    /// Set if the other end is not notified of the end.
+    /// Set if the other end is not notified when this one is dropped.
     pub(super) silent: bool,
 }
 
@@ -73,7 +73,7 @@ impl End {
                     copy.extend_from_slice(whole, GFP_KERNEL)?;
                     self.kept.push(copy, GFP_KERNEL)?;
                     if !self.starving {
-                        // The queue may be broken by now.
+                        // The queue may already be in the error state.
                         let _ = self.on(|c| c.post_receive(buffer))?;
                     }
                 }
@@ -92,7 +92,7 @@ impl End {
         Ok(())
     }
 
-    /// Keeps the reason of a failure, which flushed requests do not have.
+    /// Stores the reason of a failure; flushed requests have none.
     fn note(&mut self, status: Status) {
         if matches!(self.failed, None | Some(Status::Flushed)) {
             self.failed = Some(status);
@@ -104,7 +104,7 @@ impl End {
     ///
     /// # Errors
     ///
-    /// `EFAULT`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too many blocks.
+    /// `EFAULT`. `ENOBUFS`: over the limit. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too many blocks.
     pub(super) fn post_block(
         &mut self,
         (address, len): (usize, usize),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Raw ends of connections for test programs. Only in builds by `make selftest`.
+//! Raw peers: connections that test programs control. Compiled only by `make selftest`.
 //!
-//! A program writes commands for them to `ib_sdp/selftest` of debugfs; see [`raw`]. The tests are
-//! in tests/guest/suites/hostile.
+//! A program controls them by commands to `ib_sdp/selftest` in debugfs; see [`raw`]. Used by the
+//! tests in tests/guest/suites/hostile.
 //!
 //! * [`end`]: one end of a connection, detached from its socket;
 //! * [`raw`]: an end that a program controls.
@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use kernel::uaccess::UserSliceReader;
 use raw::Raws;
 
-/// The file and its directory.
+/// The debugfs file and its directory.
 pub(crate) struct File {
     _file: Pin<KBox<debugfs::File<Raws>>>,
     _dir: debugfs::Dir,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A raw peer: an end of a connection that a program controls without SDP's rules.
+//! A raw peer: one end of a connection, controlled by a program without SDP's rules.
 //!
 //! The program connects or accepts a socket, writes `take`, and acts as the peer from then on. It
-//! gets each message as it arrives and posts any bytes as messages. It advertises its memory, and
-//! READs or WRITEs the other end's memory.
+//! receives each message as it arrives and posts any bytes as messages. It advertises its memory,
+//! and READs or WRITEs the other end's memory.
 //!
 //! * `private FD ADDRESS LENGTH`: sets the private data of the socket's request, or of a listener's
 //!   replies, instead of Hello or HelloAck.
@@ -14,16 +14,16 @@
 //! * `state FD OUT`: returns the numbers of [`state`].
 //! * `starve FD 0/1`: stops or continues posting receive buffers.
 //! * `advertise FD ADDRESS LENGTH read/write OUT`: pins memory and grants access. OUT: address, key
-//!   and handle. `EFAULT`, `ENOSPC`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK.
+//!   and handle. `EFAULT`, `ENOSPC`. `ENOBUFS`: over the limit. `EPERM`: RLIMIT_MEMLOCK.
 //! * `withdraw FD HANDLE`: ends the access.
 //! * `pin FD ADDRESS LENGTH from/into OUT`: pins memory for transfers. OUT: handle. Same errors.
-//! * `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT`: posts a transfer or its beginning. OUT:
-//!   bytes posted. `EAGAIN`: retry after a completion.
+//! * `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT`: posts a transfer or its first part.
+//!   OUT: bytes posted. `EAGAIN`: retry after a completion.
 //! * `back FD HANDLE`: releases memory. `EBUSY`: still accessed.
 //! * `drop FD`: destroys the queue pair without notifying the peer.
 //! * `fail FD`: destroys the queue pair and sends DREQ.
 //! * `leave FD`: sends DREQ; the queue pair stays for a while.
-//! * `tidy`: forgets the ends of closed sockets, as every command does.
+//! * `tidy`: drops the raw peers of closed sockets, as every command does.
 //!
 //! OUT and ADDRESS are addresses in the program's memory. Results are numbers of 64 bits.
 
@@ -46,7 +46,7 @@ pub(super) type Raws = Mutex<KVec<Raw>>;
 
 pub(super) struct Raw {
     end: End,
-    /// Lent memory, with the program's number for it.
+    /// Posted memory blocks, each with the program's number.
     entries: KVec<(u64, BlockId)>,
     handles: u64,
     posted: u64,
@@ -117,7 +117,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
         }
         _ => {
             let raw = raws.get_mut(at).ok_or(ENOENT)?;
-            // Without an endpoint there is nothing to poll.
+            // Without an endpoint no completion can arrive.
             let _ = raw.end.poll();
             raw.end.starving |= raw.end.kept.len() > MOST_KEPT;
             raw.run(command, &mut words)
@@ -252,8 +252,9 @@ impl Raw {
         give_bytes(out + 8, shown)
     }
 
-    /// Failure (0: none; else as in the code here), messages posted, arrived, and waiting for the
-    /// program, bytes moved by transfers, ends of access, and receive buffers that are posted.
+    /// Error (0: none; otherwise the code defined here), messages posted, messages received,
+    /// messages waiting for the program, bytes moved by transfers, ends of access, and posted
+    /// receive buffers.
     fn state(&self) -> [u64; 7] {
         let failed = match self.end.failed {
             None => 0,

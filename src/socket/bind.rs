@@ -9,7 +9,7 @@ use crate::sys::net::tcp;
 use crate::transport::usable_address;
 use kernel::prelude::*;
 
-/// Gives the socket a port, any free one for 0. The socket lock is held.
+/// Assigns a port to the socket; 0: any free one. Context: socket lock held.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     let port = match port {
         0 => choose_port(sk, None, None)?,
@@ -23,15 +23,15 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     Ok(())
 }
 
-/// Releases the port and the address of the socket. The socket lock is held.
+/// Releases the port and the address of the socket. Context: socket lock held.
 pub(super) fn give_port(sk: &SdpSock) {
     sk.netns().ports.lock().release(sk.id());
     sk.set_port(0);
     sk.set_local(&Address::any(sk.is_v6()));
 }
 
-/// Chooses a port, which the caller sets. For a connection (`to` is its destination) the port may
-/// be shared with others. Chooses one free in TCP as well if the TCP socket is given.
+/// Chooses a port, which the caller sets. For a connection, whose destination is `to`, the port may
+/// be shared with others. If the TCP socket is given, chooses a port that is free in TCP as well.
 pub(super) fn choose_port(
     sk: &SdpSock,
     to: Option<&Address>,
@@ -41,7 +41,7 @@ pub(super) fn choose_port(
     sk.netns().ports.lock().choose(sk, to, tcp)
 }
 
-/// Refuses a local address without an RDMA port: no peer could reach it. An address of another
+/// Refuses a local address without an RDMA device: no peer could reach it. An address of another
 /// machine is possible by `IP_FREEBIND` and may be added later.
 fn check_address(sk: &SdpSock) -> Result {
     let mut a = sk.local();
@@ -55,7 +55,7 @@ fn check_address(sk: &SdpSock) -> Result {
     })
 }
 
-/// Sets `SDP_LAST_BIND_ERR`: a negative errno, `ENOENT` for an address on no RDMA port.
+/// Sets `SDP_LAST_BIND_ERR`: a negative errno, `ENOENT` for an address that no RDMA device has.
 pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
     let e = match result {
         Ok(()) => 0,

@@ -13,37 +13,37 @@ use core::ops::Range;
 use kernel::prelude::*;
 
 pub(super) struct Call<'a> {
-    /// Set once it is counted and classified.
+    /// Set once the call is counted and classified.
     begun: bool,
-    /// Set if all of its bytes are copied.
+    /// Set if all bytes are copied.
     is_plain: bool,
-    /// Least number of bytes of a run that may go without a copy, if any may.
+    /// Minimum size of a run for zero copy; `None`: no zero copy.
     least: Option<usize>,
     /// Current part.
     part: Part,
-    /// Size of the longest part for which copy or zero copy was chosen.
+    /// Size of the largest part for which copy or zero copy was chosen.
     longest: usize,
-    /// Set if it would be many blocks: no run of its memory is half of it.
+    /// Set if zero copy would need many blocks: no run of the memory is half of it.
     scattered: bool,
-    /// Set if it need not wait for uncopied bytes (`async_send`).
+    /// Set if the call need not wait for uncopied bytes (`async_send`).
     asynchronous: bool,
-    /// Set if some of its blocks are detached.
+    /// Set if some blocks are detached.
     detached: bool,
-    /// Error that ends the call when there is no more space.
+    /// Error that ends the call when the queue is full.
     pub(super) stopped: Option<Error>,
-    /// Completion of its memory (`MSG_ZEROCOPY`), for which the call need not wait.
+    /// Completion of the call's memory (`MSG_ZEROCOPY`), which the call need not wait for.
     pub(super) notice: Option<&'a ZerocopyCompletion>,
     pub(super) copied: bool,
     /// Space for the next copied bytes ([`Space::find`]).
     pub(super) space: Space,
 }
 
-/// Bytes of a call that go one way: a run of its memory ([`SendMsg::run`]), or several that are
-/// too short for zero copy.
+/// Bytes of a call that are sent by one method: a run of its memory ([`SendMsg::run`]), or several
+/// runs that are too short for zero copy.
 struct Part {
-    /// Range in the call's bytes.
+    /// Byte range in the call.
     bytes: Range<usize>,
-    /// True for zero copy, once chosen.
+    /// True for zero copy, `None` until chosen.
     zcopy: Option<bool>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns true if all bytes of the call are copied and there is space for the next ones.
+    /// Returns true if all bytes of the call are copied and the queue has space for the next ones.
     /// Otherwise the call continues part by part. `may_wait`: the call may wait for a reader.
     ///
     /// Errors: those of [`Space::find`].
@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Begins a call that is not only copied.
+    /// Begins a call that does not only copy.
     fn begin_parts(
         &mut self,
         sk: &SdpSock,
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
             (news, c.zcopy_threshold())
         });
         if news {
-            // a reader's advert may have arrived, to which it can write at once
+            // a reader's advert may have arrived, which the call can write to at once
             sk.progress();
         }
         if self.asynchronous || self.notice.is_some() {
@@ -127,7 +127,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Counts it, and checks if all of its `size` bytes are copied.
+    /// Counts the call, and checks if all of its `size` bytes are copied.
     #[inline]
     fn begin(&mut self, c: &mut Connection, message: &SendMsg<'_>, size: usize, may_wait: bool) {
         self.begun = true;
@@ -140,7 +140,7 @@ impl<'a> Call<'a> {
                 None => None,
             };
             if may_wait && self.least.is_none() {
-                // zero copy was switched off: the peer's readers can stop advertising their memory
+                // zero copy was switched off: the peer's readers need not advertise their memory
                 c.chooses_zcopy(size);
             }
             self.least.is_none_or(|least| size < least)
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the number of the next bytes in the current part.
+    /// Returns the number of bytes left in the current part.
     pub(super) fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
         let (at, left) = (message.taken(), message.remaining());
         if !self.part.bytes.contains(&at) {
@@ -200,14 +200,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns true if its next bytes may be a detached block.
+    /// Returns true if the next bytes may be a detached block.
     pub(super) fn may_detach(&self, message: &SendMsg<'_>) -> bool {
         let may = self.notice.is_some() || self.asynchronous || message.is_spliced();
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
     /// Adds the next bytes as a detached block, if possible. `may_wait`: otherwise the call waits
-    /// for them.
+    /// for the bytes.
     pub(super) fn add(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) -> Added {
         let all = Added::Copy(message.remaining());
         if message.is_spliced() && self.notice.is_none() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! shutdown(2), close(2) and the end of a connection by connect(2): the program's ways to end one.
-//! Other ends are in [`upcalls`](super::upcalls) and [`timer`](super::timer); the steps common to
-//! all are in [`crate::conn`].
+//! Ends a connection for the program: shutdown(2), close(2) and connect(2) to `AF_UNSPEC`. Other
+//! ends are in [`upcalls`](super::upcalls) and [`timer`](super::timer); the steps common to all are
+//! in [`crate::conn`].
 
 use super::{listen, release};
 use crate::conn::closing::CloseEvent;
@@ -12,10 +12,10 @@ use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
 
-/// Ends the outgoing stream behind the queued bytes. The socket lock is held.
+/// Ends the outgoing stream after the queued bytes. Context: socket lock held.
 pub(super) fn shutdown(sk: &SdpSock, how: u8) {
     {
-        // the bits were added without ordering against the peer's end
+        // the bits were set without ordering against the end of the peer's stream
         let _c = sk.connection();
         let theirs = if sk.peer_has_ended() { RCV_SHUTDOWN } else { 0 };
         sk.add_shutdown(how | theirs);
@@ -24,12 +24,12 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
         sk.progress();
     }
-    // waiting receive and send calls see the end
+    // wakes waiting receive and send calls
     sk.wake();
 }
 
-/// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
-/// lock is held.
+/// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, or a failed connect). Context: socket
+/// lock held.
 pub(super) fn disconnect(sk: &SdpSock) {
     let old = sk.state();
     sk.connection().fallback.dissolve();
@@ -62,7 +62,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     sk.wake();
 }
 
-/// Resets the connection, if there is one.
+/// Resets the connection, if any.
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
     c.close_on(CloseEvent::Reset, ECONNRESET);
@@ -96,7 +96,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 unread
             };
             if unread || (sk.flag(Flag::Linger) && sk.linger_time() == 0) {
-                // as TCP: the peer must not assume that its bytes were read
+                // as on TCP: the peer must not assume that its bytes were read
                 reset(sk);
             } else {
                 sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
@@ -135,7 +135,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
     release::finish(sk);
 }
 
-/// Ends a kernel user's socket that is left in a network namespace being removed.
+/// Closes a kernel user's socket when its network namespace is removed.
 pub(super) fn namespace_ends(sk: &SdpSock) {
     if sk.state() == State::Listen {
         let _lock = sk.lock();

@@ -2,9 +2,9 @@
 
 //! connect(2): the active side.
 //!
-//! connect(2) starts the [`Resolver`] for address and route. [`resolved`] gets its result, posts
+//! connect(2) starts the [`Resolver`] for address and route. [`resolved`] handles its result, posts
 //! the first receive buffers and sends the Hello in the connection manager's request. [`replied`]
-//! gets the HelloAck, [`refused`] an errno.
+//! handles the HelloAck, [`refused`] an errno.
 
 use super::release::{abandoned, finish, release_transport, unreachable_error};
 use super::{bind, close, ipproto};
@@ -27,18 +27,18 @@ use crate::transport::{Config, LinkId, Resolver, ResolverId};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 
-/// Time to find the peer's hardware address, and again for the route, in milliseconds.
+/// Time limit (ms) for resolving the peer's hardware address, and again for the route.
 const RESOLVE_TIME: u32 = 2000;
 
 /// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
-/// repeats a request for less time.
+/// repeats a request for a shorter time.
 const TCP_SYN_RETRIES: u32 = 6;
 
 fn connecting(s: State) -> bool {
     matches!(s, State::SynSent | State::SynRecv)
 }
 
-/// connect(2), with the errnos and descriptor states of TCP.
+/// Implements connect(2), with the errnos and descriptor states of TCP.
 pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: bool) -> Result {
     let sk = call.sk;
     let mut lock = sk.lock();
@@ -65,7 +65,8 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // Waits even for an immediate reply, which on TCP waits for the socket lock.
+        // Returns this even if the reply has arrived, since on TCP a reply waits for the socket
+        // lock.
         return Err(EINPROGRESS.into());
     }
     loop {
@@ -84,13 +85,13 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
         close::disconnect(sk);
         return Err(e);
     }
-    // The SIGIO of this connection is not for an owner set from here on.
+    // A later owner of the file does not get this connection's SIGIO.
     drop(sk.connection());
     call.set_progress(Progress::Connected);
     Ok(())
 }
 
-/// Begins to connect. The socket lock is held.
+/// Begins to connect. Context: socket lock held.
 pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     if !sk.netns().admits() {
         return Err(ENOBUFS.into());
@@ -98,7 +99,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     let mut to = *to;
     let only_v6 = sk.is_v6() && sk.v6_only();
     match to.ip {
-        // as on TCP: here
+        // as on TCP, the unspecified address is this host
         IpAddr::V4(a) if a.is_unspecified() && params::local_transport() != 0 && !only_v6 => {
             to.ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
         }
@@ -114,7 +115,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         return Err(EINVAL.into());
     }
     let source = (!local.ip.is_unspecified()).then_some(local);
-    // before it has a port, as on TCP
+    // before a port is chosen, as on TCP
     let way = way(sk, source.as_ref(), &to).map_err(unreachable_error)?;
     let ours = sk.port() == 0;
     if ours {
@@ -140,20 +141,21 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     Ok(())
 }
 
-/// An attempt to find the peer, its address, and the source address by the routes.
+/// Path of one connect attempt: the peer, its address, and the source address by the routes.
 struct Way {
     resolver: Resolver<SdpSock>,
     to: Address,
     source: Address,
 }
 
-/// The way that IP's rules and routes have for the socket's packets.
+/// Returns the path that IP's rules and routes select for the socket's packets.
 ///
 /// # Errors
 ///
-/// Errors of TCP's connect(2). `ENETUNREACH`: rules send packets for an own address elsewhere.
+/// Errors are those of TCP's connect(2). `ENETUNREACH`: rules route packets for a local address
+/// elsewhere.
 fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
-    // as on TCP, where the scope of a link-local address has become this
+    // as on TCP, where the scope of a link-local address sets the bound interface
     let scope = sk.bound_interface() as u32;
     let mut to = Address { scope, ..*to };
     let route = sk.route(source, &to)?;
@@ -182,21 +184,21 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     let _ = sk.take_error();
     sk.set_state(State::SynSent);
     if source.is_none() {
-        // As on TCP getsockname(2) returns the local address before the connection is established.
+        // As on TCP, getsockname(2) returns the local address before the connection is established.
         let port = sk.local().port;
         sk.set_local(&Address { port, ..way.source });
     }
     search(sk, source, &way)
 }
 
-/// Starts the resolver; [`resolved`] gets the result.
+/// Starts the resolver, whose result goes to [`resolved`].
 fn search(sk: &SdpSock, source: Option<&Address>, way: &Way) -> Result {
     let class = sk.traffic_class();
     let class = (class != 0).then_some(class);
     way.resolver.start(source, &way.to, RESOLVE_TIME, class)
 }
 
-/// Address and route are known, or cannot be found.
+/// Handles the result of a resolver: address and route are known, or cannot be found.
 pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
     let Some(resolver) = sk.connection().cm.resolver(search) else {
         return;
@@ -206,7 +208,7 @@ pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
     }
 }
 
-/// Config of an endpoint that connects.
+/// Returns the configuration of an endpoint that connects.
 fn config(sk: &SdpSock) -> Config {
     let mut config = setup::config(sk.params());
     let c = sk.connection();
@@ -218,14 +220,14 @@ fn config(sk: &SdpSock) -> Config {
     config
 }
 
-/// Sends the request to connect.
+/// Sends the connection request.
 fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if sk.state() != State::SynSent {
         return Ok(());
     }
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, resolver.ifindex()) {
-        // `rdma_cm` does not know of this socket's rules: others may get there
+        // `rdma_cm` ignores the socket's rules: other sockets may reach the host
         sk.connection().fallback.to = None;
         return Err(ENETUNREACH.into());
     }
@@ -276,7 +278,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     let patience = ipproto::timeout_for(sk);
     let done = {
         let mut c = sk.connection();
-        // The reply may have arrived and another attempt have started meanwhile.
+        // The reply may have arrived and another attempt may have started meanwhile.
         let ours = c.cm.is_by(resolver.id());
         if ours {
             c.request_sent(sk, patience);
@@ -289,7 +291,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
 
 /// Handles the HelloAck.
 ///
-/// Errors: `EPROTO` if it is none; the connection is refused.
+/// `EPROTO`: not a HelloAck; the connection is refused.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
         refused(sk, link, EPROTO.into());
@@ -319,8 +321,8 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     Ok(())
 }
 
-/// Handles a reject or a missing reply; or, for a connection that a listener has begun to accept,
-/// the peer's withdrawal.
+/// Handles a reject or a missing reply; for a connection that a listener is accepting, the peer's
+/// withdrawal.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
@@ -333,14 +335,14 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     fail(sk, |c| c.cm.is_of(link), unreachable_error(error));
 }
 
-/// Sends another request, as TCP repeats its SYN. Reason: the peer still has a connection from
-/// before a crash of this host, with the same QP number. With `mtu`, the reason is that its port
-/// cannot do the path MTU.
+/// Sends another connection request, as TCP repeats its SYN. Reason: the peer still has a
+/// connection from before a crash of this host, with the same QP number. With `mtu`, the reason is
+/// that the peer's port does not support the path MTU.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED`: repeated too often, the namespace may be ending, or the socket has left this
-/// attempt. Other errors are those of the resolver. On error the socket keeps its link.
+/// `ECONNREFUSED`: too many retries, the namespace is being removed, or another attempt has begun.
+/// Other errors are those of the resolver. On error the socket keeps its CM link.
 fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
@@ -375,10 +377,10 @@ fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
     Ok(())
 }
 
-/// Ends an attempt to connect, or to accept, if the socket is still at that one.
+/// Ends an attempt to connect or accept, if it is still the socket's current one.
 ///
-/// Once its state says so, the caller of connect(2) may begin another, so all of this attempt is
-/// taken from the socket before.
+/// All objects of this attempt are removed first: as soon as the state changes, connect(2) may
+/// begin another attempt.
 fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     let (slot, below, wakeups) = {
         let mut c = sk.connection();

@@ -10,7 +10,7 @@ use crate::sys::time::{jiffies, seconds, Jiffies};
 
 const SECOND: Jiffies = seconds(1);
 
-/// Returns `TCP_INFO`, as far as there is an equivalent.
+/// Returns `TCP_INFO`, for the fields with an SDP equivalent.
 pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let c = sk.connection();
     let mut info = Answer::<c::tcp_info>::new();

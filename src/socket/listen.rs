@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! listen(2) and accept(2), and the passive side of a connection's making.
+//! listen(2) and accept(2), and the passive side of connection setup.
 //!
-//! [`Incoming`] gets a request with the peer's Hello. If a listener has space in its backlog, a
-//! new socket is created and the HelloAck sent. The socket is established once the peer has
-//! received that; then it waits in the listener's queue for accept(2). With a full backlog there
-//! is no reply, and the peer retries, as after a lost SYN.
+//! [`Incoming`] handles a request with the peer's Hello. If a listener has space in its backlog, a
+//! socket is created and the HelloAck sent. The socket is established once the peer has received
+//! the HelloAck; then it waits in the listener's queue for accept(2). If the backlog is full, no
+//! reply is sent, and the peer retries, as after a lost SYN.
 
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;
@@ -57,12 +57,13 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     r
 }
 
-/// A client of `IPPROTO_SDP` means TCP's listener: another user may not take it away from that one.
+/// Checks that no other user listens on TCP: clients of `IPPROTO_SDP` expect the TCP listener's
+/// service.
 ///
 /// # Errors
 ///
-/// `EADDRINUSE`: TCP has a listener of another user at this address. Listeners at addresses that a
-/// wildcard includes, and those that come later, are found when a request arrives.
+/// `EADDRINUSE`: TCP has a listener of another user at this address. Listeners at addresses
+/// included in a wildcard, and later ones, are found when a request arrives.
 fn check_tcp(sk: &SdpSock) -> Result {
     let local = sk.local();
     let takes_ipv4 = local.ip.is_ipv6() && local.ip.is_unspecified() && !sk.v6_only();
@@ -78,7 +79,7 @@ fn check_tcp(sk: &SdpSock) -> Result {
     Ok(())
 }
 
-/// Ends listening: resets connections that were not accepted. The socket lock is held.
+/// Ends listening: resets connections that were not accepted. Context: socket lock held.
 pub(super) fn stop(sk: &SdpSock) {
     sk.set_state(State::Close);
     let _ = sk.netns().ports.lock().listening(sk);
@@ -125,7 +126,7 @@ impl Acceptor<SdpSock> for Incoming {
         let Some(namespace) = family::netns_of::<Socket>(request.net()) else {
             return Verdict::Unknown;
         };
-        // a socket without a peer's port would be none to getpeername(2), nor to accept(2)
+        // without the peer's port, getpeername(2) and accept(2) would fail
         let hello = Hello::parse(request.hello()).ok();
         let Some(hello) = hello.filter(|h| h.local_port != 0) else {
             namespace.count(|s| s.bad_hellos += 1);
@@ -181,7 +182,7 @@ impl Acceptor<SdpSock> for Incoming {
     }
 }
 
-/// Returns the hash that selects one of several listeners; it cannot be predicted from outside.
+/// Returns the hash that selects one of several listeners; it cannot be predicted by a peer.
 fn connection_hash(local: &Address, remote: &Address) -> u32 {
     let mut bytes = [0; 36];
     for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
@@ -215,7 +216,7 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     }
 }
 
-/// Makes the socket of a new connection and answers the request.
+/// Creates the socket of a new connection and replies to the request.
 fn begin(
     slot: &BacklogSlot,
     request: &Request<'_, SdpSock>,
@@ -238,7 +239,7 @@ fn begin(
         (c.protocol.is_some(), c.slot.take())
     };
     if begun && slot.is_none() {
-        // `refused` was faster and has done the rest
+        // `refused` was first and has cleaned up
         return Ok(());
     }
     release::destroy_unaccepted(child);
@@ -290,8 +291,8 @@ fn prepare(
         c.slot = Some(slot.clone());
         parts.install(&mut c);
         c.begin_with(child, large);
-        // From now on the child gets the events of the link. The peer's REQ sets the time until the
-        // next one; this limits it to the time that a connection has to end.
+        // From now on the child receives upcalls of the link. The peer's REQ determines the time
+        // until the next one; this limits it to the closing timeout of a connection.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
         c.cm.begin(link.clone());
@@ -301,7 +302,7 @@ fn prepare(
         c.options.private_data(ack.encode())
     };
     request.reply(&link, &private_data)?;
-    // arms the receive queue: a message takes the place of an RTU
+    // arms the receive queue: a message replaces a lost RTU
     child.progress();
     Ok(())
 }

@@ -3,21 +3,21 @@
 //! The socket calls.
 //!
 //! A [`Socket`](crate::conn::Socket) is the module's part of one `struct sock`
-//! ([`SdpSock`](crate::conn::SdpSock)). Its state makes it one of three kinds: not connected, a
-//! listener, or a connection, made by connect(2) or by a request to a listener.
+//! ([`SdpSock`](crate::conn::SdpSock)). By its state it is unconnected, a listener, or a
+//! connection, made by connect(2) or by a request to a listener.
 //!
 //! [`ops`] is the table of calls, [`upcalls`] handles the events of transports, [`timer`] the
 //! deadlines; [`release`] has the common steps at the end of a connection. A socket of
-//! `IPPROTO_SDP` has a TCP socket beside it, which may take over its descriptor: see [`ipproto`].
+//! `IPPROTO_SDP` also has a TCP socket, which may take over its descriptor: see [`ipproto`].
 //!
 //! **References.** The descriptor holds one reference, the namespace's list another until the
 //! socket is destroyed, the [`CmLink`](crate::transport::CmLink) of a connection a third until its
 //! drop, and each queued work item one more. A closed socket lives on while its link does.
 //!
-//! **Locks.** The socket lock serialises the socket calls. All state that events change is in the
-//! [`Connection`](crate::conn::Connection) under a spinlock of its own; events take that without
-//! the socket lock, since a caller may sleep in a page fault while it holds the latter.
-//! docs/locking.md has the order of all locks, and the lock-free words.
+//! **Locks.** The socket lock serialises the socket calls. State that events change is in the
+//! [`Connection`](crate::conn::Connection), under a separate spinlock. Events take it without the
+//! socket lock, whose holder may sleep in a page fault. docs/locking.md describes the order of all
+//! locks, and the lock-free variables.
 //!
 //! **Waiting.** A caller sleeps by the number of the last event (see
 //! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)). When woken it polls the

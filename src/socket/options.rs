@@ -11,15 +11,15 @@ use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::{Flag, State};
 use kernel::prelude::*;
 
-/// TCP's segment size before it knows better (RFC 9293), which programs see as the default.
+/// TCP's segment size before the peer's is known (RFC 9293), which programs see as the default.
 const DEFAULT_MAXSEG: i32 = 536;
-/// Longest time that TCP waits between two retransmissions, in seconds.
+/// Maximum time between two retransmissions of TCP, in seconds.
 const RTO_MAX: u32 = 120;
 
 pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => set_tcp(sk, name as u32, value.int()?),
-        // libsdp sends SO_KEEPALIVE here
+        // libsdp sends SO_KEEPALIVE with this level
         l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP))
             && name as u32 == c::SO_KEEPALIVE =>
         {
@@ -100,7 +100,7 @@ fn within(v: i32, low: i32, high: i32) -> Result<u32> {
     }
 }
 
-/// Options that TCP does not have. Called with the lock of the socket.
+/// Options that TCP does not have. Context: socket lock held.
 fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
     let within = |low, high| within(v, low, high);
     match name {
@@ -117,7 +117,7 @@ fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
     Ok(())
 }
 
-/// Sends bytes that were held back. As on TCP, `TCP_NODELAY` sends in spite of a cork.
+/// Sends bytes that were held back. As on TCP, `TCP_NODELAY` sends despite a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
     c.no_more();
@@ -127,7 +127,8 @@ fn uncork(sk: &SdpSock, nodelay: bool) {
     c.progress();
 }
 
-/// The time that TCP makes of `TCP_DEFER_ACCEPT`: up to the end of a retransmission, in seconds.
+/// Returns the time that TCP uses for `TCP_DEFER_ACCEPT`: up to the end of a retransmission, in
+/// seconds.
 fn deferral(wanted: i32) -> u32 {
     let wanted = wanted.max(0) as u32;
     if wanted == 0 {
@@ -158,7 +159,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
     match name {
         c::TCP_INFO => return value.give(info::tcp(sk).as_bytes()),
-        // there is none
+        // no ULP is in use
         c::TCP_ULP => return value.give(&[]),
         c::SDP_INFO => return value.give(info::sdp(sk).as_bytes()),
         _ => {}
@@ -211,7 +212,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
             sk.progress();
             if sk.connection().has_untaken() {
-                // with a local peer, more is sent once it has received the earlier bytes
+                // with a local peer, more bytes are sent once it has received the earlier ones
                 sk.progress();
             }
             let c = sk.connection();
@@ -227,8 +228,8 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
 }
 
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
-    // A mark that the buffer cannot reach would never be woken for. Half of the buffer's memory is
-    // filled at least, see `receive_queue`.
+    // A value that the buffer cannot reach would never wake the reader. At least half of the
+    // buffer's memory contains data, see `receive_queue`.
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf((bytes as usize).saturating_mul(2));
     sk.set_rcvlowat(bytes);

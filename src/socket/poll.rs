@@ -16,7 +16,7 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
     if connection.may_have_events(sk) {
-        // polls pending completions, and arms the notifications from now on
+        // polls completions, and arms the notifications from now on
         connection.progress_of_poller();
         drop(connection);
         connection = sk.connection();
@@ -49,8 +49,8 @@ fn wants_space(sk: &SdpSock, events: u32) -> bool {
     !never && events & c::EPOLLOUT == 0
 }
 
-/// Returns the events under one hold of the lock: state, shutdown and error change together under
-/// it.
+/// Returns the events under one hold of the lock, under which state, shutdown and error change
+/// together.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {

@@ -12,7 +12,7 @@ use crate::sys::net::sock::{Sock, State};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// Drops everything of the connection below the socket.
+/// Drops all objects of the connection below the socket.
 pub(super) fn release_transport(sk: &SdpSock) {
     let below = sk.connection().detach();
     below.destroy();
@@ -31,13 +31,13 @@ pub(super) fn destroy_unaccepted(child: ARef<SdpSock>) {
     Sock::discard(child);
 }
 
-/// Handles the failure of a new connection with this place in a listener's queue.
+/// Handles the failure of a new connection that has this place in a listener's queue.
 pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
     slot.give_back();
     destroy_unaccepted(child.into());
 }
 
-/// Ends the connection, if it is still the one that is meant.
+/// Ends the connection if `current` identifies it as the socket's current one.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     let (slot, below, wakeups) = {
         let mut c = sk.connection();
@@ -75,7 +75,7 @@ pub(super) fn finish(sk: &SdpSock) {
         {
             let mut c = sk.connection();
             c.rx.clear();
-            // the device may hold the socket for a while
+            // the device may hold a reference to the socket for a while
             c.rx_buffers.reset();
             sk.set_memory(0, 0);
         }
@@ -83,7 +83,7 @@ pub(super) fn finish(sk: &SdpSock) {
     }
 }
 
-/// Passes on an error of the transport or the kernel that means an unreachable destination.
+/// Converts an error of the transport or the kernel that means an unreachable destination.
 pub(super) fn unreachable_error(e: Error) -> Errno {
     match Errno::of(e) {
         ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,

@@ -40,7 +40,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     match r {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {
-            // as on TCP, they do not wait for bytes that were not accepted
+            // as on TCP, sent bytes do not wait for bytes that were not accepted
             if flags & c::MSG_MORE == 0 {
                 sk.connection().no_more();
             }
@@ -66,7 +66,7 @@ fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> R
     }
 }
 
-/// Queues the call's bytes as the send queue has space.
+/// Queues the call's bytes as space in the send queue becomes free.
 fn queue(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -117,13 +117,13 @@ fn may_choose(message: &SendMsg<'_>) -> bool {
     message.flags() & c::MSG_OOB == 0 && !message.is_spliced()
 }
 
-/// Sends the next bytes of a call that is not only copied. `None`: check again. Otherwise the
-/// number of the next bytes to copy.
+/// Sends the next bytes of a call that does not only copy. `None`: check again. Otherwise, the
+/// number of bytes to copy next.
 ///
 /// # Errors
 ///
 /// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes are
-/// sent, or there is no space for a block.
+/// sent, or a block has no space.
 #[inline(never)] // keeps its registers out of calls that only copy
 fn by_parts(
     sk: &SdpSock,
@@ -165,7 +165,7 @@ fn by_parts(
         match zcopy::send::send_blocks(sk, lock, message, size, timeout) {
             Ok(true) => return Ok(None),
             Err(e) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
-            // as on TCP, bytes are accepted while there is space
+            // as on TCP, bytes are accepted while the queue has space
             Err(e) => (call.stopped, *timeout) = (Some(e), 0),
             Ok(false) => {}
         }
@@ -173,10 +173,11 @@ fn by_parts(
     Ok(Some(most.min(left)))
 }
 
-/// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and
+/// Queues a copy of the next bytes of the call, as many as fit a chunk and at most `most`, and
 /// sends.
 ///
-/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts exactly the queued bytes.
+/// Errors: Those of [`make`] and [`commit`], `EFAULT`. Exactly the queued bytes are counted in the
+/// message.
 fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
@@ -208,7 +209,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     r
 }
 
-/// Handles the end of data announced by `MSG_MORE`.
+/// Handles the end of the data that `MSG_MORE` has announced.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
     sk.connection().no_more();
@@ -251,7 +252,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
         }
         c.cork.set_more(more);
         if urgent {
-            // does not wait for the reader of the block before it
+            // does not wait until the previous block is read
             c.expedite_blocks();
         }
         if idle {
@@ -270,9 +271,9 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
     Ok(())
 }
 
-/// Sends the queued bytes before a call waits or gives up, as TCP does; completions may have
-/// arrived without a notification. `poll`: the call must not wait, so pollers are notified of
-/// space; otherwise the caller is.
+/// Sends the queued bytes before a call waits or fails, as TCP does; completions may have arrived
+/// without a notification. `poll`: the call must not wait, so pollers are notified of space;
+/// otherwise its caller is.
 #[inline(never)]
 fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
     let wanted = (!poll).then(|| sk.await_space());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Actions of a socket's timer; [`keepalive`] has its deadlines.
+//! Actions of a socket's timer; its deadlines are in [`keepalive`].
 
 use super::release::lost;
 use crate::conn::closing::{CloseAction, CloseEvent};
@@ -9,9 +9,9 @@ use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINIS
 use crate::sys::errno::{ECONNABORTED, ETIMEDOUT};
 use crate::sys::time::{is_past, jiffies, Jiffies};
 
-/// Runs the timer. Context: worker.
+/// Handles the expiry of the timer. Context: worker.
 pub(super) fn expired(sk: &SdpSock) {
-    // the completions, which may hold replies
+    // polls completions, which may include replies
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let (closing, short, trim) = {
@@ -68,16 +68,16 @@ pub(super) fn expired(sk: &SdpSock) {
     keepalive::update(sk);
 }
 
-/// Handles the end of the time for closing, or for a peer's reaction to the reply.
+/// Handles the timeout of closing, or of a peer's reaction to the reply.
 fn overdue(sk: &SdpSock) {
     let (below, wakeups) = {
         let mut c = sk.connection();
-        // it may just have happened
+        // the timer may have been cleared meanwhile
         if !c.timers.take_due(Timer::Close, jiffies()) {
             return;
         }
         if c.slot.is_some() {
-            // the event that reports its end may never arrive
+            // the event that reports the connection's end may never arrive
             drop(c);
             return lost(sk, |c| c.slot.is_some());
         }

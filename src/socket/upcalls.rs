@@ -119,7 +119,7 @@ fn established(sk: &SdpSock, link: LinkId) {
     keepalive::update(sk);
 }
 
-/// Moves a connection to accept(2): its data has arrived, or the time limit has passed.
+/// Queues a connection for accept(2): its data has arrived, or the time limit has passed.
 pub(super) fn admit(sk: &SdpSock) {
     let slot = {
         let mut c = sk.connection();
@@ -131,8 +131,8 @@ pub(super) fn admit(sk: &SdpSock) {
     }
 }
 
-/// Moves a new connection to its listener, for accept(2), or ends it if that has stopped
-/// listening.
+/// Moves a new connection to its listener, for accept(2), or destroys it if the listener has
+/// stopped.
 fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     if slot.hand_over(child).is_err() {
         destroy_unaccepted(child.into());
@@ -140,7 +140,7 @@ fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
 }
 
 fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
-    // Bytes that arrived before count.
+    // Bytes that arrived before the connection was established count.
     sk.progress();
     let (slot, below, wakeups) = {
         let mut c = sk.connection();
@@ -159,19 +159,18 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
         };
         match c.close_on(event, error) {
             CloseAction::Fail if by_peer => c.stats.resets += 1,
-            // The QP has failed without a completion, as when the peer accesses memory without a
-            // right.
+            // The QP has failed without a completion, as after a forbidden access of the peer.
             CloseAction::Fail => c.stats.transport_errors += 1,
             _ => {}
         }
         c.state_has_changed();
         c.timers.clear(Timer::Close);
-        // Under the same hold of the lock: later it would take the next connection's.
+        // Under the same hold of the lock: later it would detach the next connection.
         (c.slot.take(), c.detach(), c.unlock())
     };
     below.destroy();
     if let Some(slot) = slot {
-        // accept(2) had to wait for its first bytes
+        // accept(2) had to wait for the first bytes
         wakeups.forget();
         return abandoned(&slot, sk);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! bind(2), listen(2) and accept(2), by both.
+//! bind(2), listen(2) and accept(2), on the SDP socket and its TCP socket.
 //!
-//! TCP chooses the port and reports errors. SDP takes the same address and port, else the socket
-//! becomes TCP's.
+//! TCP chooses the port and reports errors. SDP takes the same address and port; if it cannot, the
+//! socket becomes a TCP socket.
 
 use super::route;
 use super::to_tcp::hand_to_tcp;
@@ -19,7 +19,8 @@ use crate::sys::net::tcp::{Name, Tcp};
 use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
-/// Attempts with another port of TCP's choice, if SDP has given the first to another socket.
+/// Maximum number of other ports that TCP chooses if SDP has assigned the first one to another
+/// socket.
 const TRIES: u32 = 100;
 
 pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
@@ -69,7 +70,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
     Ok(())
 }
 
-/// Makes the socket TCP's if nothing else works.
+/// Switches the socket to TCP alone, if SDP cannot be used.
 pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
     let why = sk.connection().fallback.only_tcp;
     if let Some(why) = why {
@@ -78,7 +79,7 @@ pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
     why.is_some()
 }
 
-/// Gives SDP the address and port that TCP has.
+/// Assigns TCP's address and port to the SDP socket.
 fn join(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     let r = {
         let _lock = sk.lock();
@@ -103,12 +104,12 @@ fn joined(sk: &SdpSock, r: Result) -> Result {
     r
 }
 
-/// Makes sure that the socket has a port, for a connection to `to` if given.
+/// Ensures that the socket has a port, for a connection to `to` if given.
 pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Result {
     if sk.port() != 0 {
         return Ok(());
     }
-    // bind(2) has chosen the port when TCP was wanted, or the address alone
+    // bind(2) chose the port while TCP was wanted, or the address alone
     join(sk, tcp)?;
     if sk.port() != 0 {
         return Ok(());
@@ -120,7 +121,7 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
     Ok(())
 }
 
-/// Makes the socket SDP's alone, as the program requests, with the port that bind(2) has chosen.
+/// Makes the socket use SDP alone, as the program requests, with the port that bind(2) has chosen.
 pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     if sk.connection().fallback.only_tcp.is_some() {
         return Err(ENOBUFS.into());
@@ -173,7 +174,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
     r
 }
 
-/// accept(2) from both sockets, in turn if both have connections.
+/// Implements accept(2): takes from both sockets, in turn if both have connections.
 pub(super) fn accept(
     call: &Descriptor<'_, Socket>,
     non_blocking: bool,
@@ -195,7 +196,7 @@ pub(super) fn accept(
     'again: loop {
         let seq = sk.event_seq();
         let listens = sk.state() == State::Listen;
-        // an option may have made the listener TCP's
+        // an option may have made this a TCP listener
         let only_tcp = super::phase(sk) == Phase::Tcp;
         if !listens && !only_tcp {
             return Err(EINVAL.into());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! connect(2): by SDP first.
+//! connect(2): tries SDP first.
 
 use super::bind::{only_tcp, settle, take_port};
 use super::peer_cache::patience;
@@ -21,10 +21,10 @@ use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 
-/// Time for resolving the peer, in units of `ipproto_wait`.
+/// Time limit for resolving the peer, in units of `ipproto_wait`.
 const SEARCH: u32 = 4;
 
-/// connect(2), with the flags of the file.
+/// Implements connect(2), with the flags of the file.
 pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
     let sk = call.sk;
     let non_blocking = flags & c::O_NONBLOCK != 0;
@@ -65,14 +65,13 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 if begun == ConnectStart::Trying {
                     waited = true;
                     if timeout == 0 {
-                        // as on TCP, even if the reply is there already
+                        // as on TCP, even if the reply has arrived already
                         return Err(EINPROGRESS.into());
                     }
                 }
             }
-            // TCP may report its reply before the phase is its own: a caller that wakes for it
-            // must not find that nothing has happened. As on TCP, the call waits for the holder of
-            // the socket.
+            // TCP may report its reply before the phase changes to TCP: a caller woken by it must
+            // see the result. As on TCP, the call waits for the holder of the socket.
             Phase::Crossing => drop(sk.decide()),
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
@@ -83,10 +82,11 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     }
 }
 
-/// connect(2) of a socket that is TCP's. If this call has begun it, it has `timeout` left.
+/// Implements connect(2) of a socket that uses TCP. If this call has begun the connection, it has
+/// `timeout` left.
 fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: isize) -> Result {
     let connect = |flags| match tcp.connect(name, flags).map_err(Errno::of) {
-        // for TCP it was under way before the call, which may be the one that has begun it
+        // on TCP the connection was in progress before this call, which may have begun it
         Err(EALREADY) => Err(unfinished),
         r => r,
     };
@@ -107,7 +107,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 enum ConnectStart {
     Trying,
     Tcp,
-    /// Nothing: another event was first, or TCP will connect.
+    /// No step: another event was first, or TCP will connect.
     Else,
 }
 
@@ -146,7 +146,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     let to = name.destination(sk.is_v6())?;
     let had_port = tcp.port() != 0;
     if let Err(e) = take_port(sk, &tcp, Some(&to)) {
-        // the hooks have run
+        // the BPF hooks have run
         hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), Some(&name));
         return Ok(ConnectStart::Tcp);
     }
@@ -158,7 +158,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     let started = start(call, &to);
     let mut c = sk.connection();
     match (started, c.fallback.phase) {
-        // else the request is out already
+        // otherwise the request is already sent
         (Ok(()), Phase::Trying) if !c.timers.is_set(Timer::Close) => {
             c.set_timer(sk, Timer::Close, patience(sk, SEARCH))
         }
@@ -168,18 +168,18 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
             if !had_port {
                 release_port(sk, &tcp);
             }
-            // it took no time to find out, and may be a matter of this socket alone
+            // the failure took no time, and may concern this socket alone
             let why = FallbackReason::of(unreachable_error(e));
             hand_to_tcp(sk, &tcp, why, Some(&name));
             return Ok(ConnectStart::Tcp);
         }
-        // it was decided meanwhile, or will be by a worker
+        // decided meanwhile, or will be by a worker
         _ => {}
     }
     Ok(ConnectStart::Trying)
 }
 
-/// Gives back the port of the attempt: TCP chooses one when it has a route.
+/// Releases the attempt's port: TCP chooses one when it has a route.
 fn release_port(sk: &SdpSock, tcp: &Tcp<'_>) {
     {
         let _lock = sk.lock();
@@ -215,8 +215,8 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     Ok(())
 }
 
-/// Gives back a port that the program has not bound, as SDP does: nothing is connected or being
-/// tried.
+/// Releases a port that the program has not bound, as SDP does when no connection exists or is
+/// being tried.
 pub(super) fn leave_port(sk: &SdpSock) {
     if super::phase(sk) != Phase::Open {
         return;

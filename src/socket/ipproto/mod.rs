@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets of `IPPROTO_SDP`: SDP if the peer replies by it, else TCP.
+//! Sockets of `IPPROTO_SDP`: they use SDP if the peer replies to it, else TCP.
 //!
-//! Such a descriptor has an SDP [`Socket`] and a TCP socket. Until connect(2), every call goes to
-//! both: they hold the same port, have the same options and both listen. connect(2) tries SDP. If
-//! SDP succeeds, the TCP socket only holds its port. If it fails, the open file becomes the TCP
-//! socket's ([`to_tcp`]). A connection accepted by a listener is SDP or TCP from the beginning.
+//! Such a descriptor has an SDP [`Socket`] and a TCP socket. Until connect(2), every call applies
+//! to both: they hold the same port, have the same options and both listen. connect(2) tries SDP.
+//! If SDP succeeds, the TCP socket only holds its port. If SDP fails, the open file switches to the
+//! TCP socket ([`to_tcp`]). A connection accepted by a listener is SDP or TCP from the beginning.
 //!
 //! # Why not both at the same time
 //!
 //! SDP and TCP are tried one after the other. A SYN and a Hello sent together could both reach a
-//! listening program, and one connection would end at once. SDP has to reply within
-//! `ipproto_wait`; most peers without it refuse much sooner. Then TCP is tried.
+//! listening program, and one of the two connections would end at once. SDP has to reply within
+//! `ipproto_wait`; most peers without SDP refuse much sooner. Then TCP is tried.
 //!
-//! A peer may have no SDP and not refuse either; only time distinguishes it from a slow one. The
-//! time counts from the sent request: before that the neighbour is resolved, which TCP needs as
-//! well. A host that has replied lately gets the time for one more request, in case the first is
-//! lost.
+//! A peer may neither support SDP nor refuse it; only a timeout distinguishes it from a slow one.
+//! The timeout starts when the request is sent: before that the neighbour is resolved, which TCP
+//! needs as well. A host that has replied recently gets the time for one more request, in case the
+//! first is lost.
 //!
 //! # Deciding between SDP and TCP
 //!
 //! The connection's spinlock protects the [`Phase`], which events change. Before connect(2) the
-//! phase is `Open`. A call that takes long or may fault holds the mutex of
-//! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide) then. connect(2) takes the same
-//! mutex to begin. So a worker that falls back to TCP never waits for a program; later calls wait
-//! for the worker.
+//! phase is `Open`. In this phase, a call that takes long or may fault holds the mutex of
+//! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide). connect(2) takes the same mutex
+//! to begin. So a worker that falls back to TCP never waits for a program; later calls wait for the
+//! worker.
 
 mod bind;
 mod connect;
@@ -49,18 +49,18 @@ fn phase(sk: &SdpSock) -> Phase {
     sk.connection().fallback.phase
 }
 
-/// Current kind of the descriptor.
+/// Returns the descriptor's current protocol.
 fn chosen(sk: &SdpSock) -> FallbackState {
     match sk.state() {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {
             sk.connection().fallback.chosen()
         }
-        // connected, and not by TCP: those have state Close here
+        // connected, and not by TCP: TCP connections have state Close in the SDP socket
         _ => FallbackState::Sdp,
     }
 }
 
-/// The calls that differ from those of families 27 and 28.
+/// Socket calls that differ from those of families 27 and 28.
 pub(super) const OPS: DualOps<Socket> = DualOps {
     begun,
     undone: |sk| sk.netns().leave(sk),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! setsockopt(2) and getsockopt(2). Options set before the decision are set on both sockets.
+//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets.
 
 use super::route;
 use super::to_tcp::hand_to_tcp;
@@ -13,8 +13,8 @@ use crate::sys::net::family::{FallbackState, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
-/// setsockopt(2). TCP checks the value. If SDP cannot do what the program requests, the socket
-/// becomes TCP's.
+/// setsockopt(2). TCP checks the value. If SDP does not support what the program requests, the
+/// socket switches to TCP.
 pub(super) fn set(
     call: &Descriptor<'_, Socket>,
     level: i32,
@@ -32,7 +32,7 @@ pub(super) fn set(
             return call.tcp().map_or_else(sdp, |t| tcp(&t));
         }
         if is_route(level, name) {
-            // SDP checks it alone
+            // SDP alone checks the value
             return sdp();
         }
         let decision = sk.decide();
@@ -54,7 +54,7 @@ pub(super) fn set(
             let listened = sk.state() == State::Listen;
             hand_to_tcp(sk, &t, FallbackReason::Option, None);
             if listened {
-                // calls of accept(2) in progress continue with TCP
+                // accept(2) calls in progress continue with TCP
                 let _lock = sk.lock();
                 listen::stop(sk);
             }
@@ -87,7 +87,7 @@ pub(super) fn get(
     }
 }
 
-/// Makes the socket TCP's: the program uses a feature that SDP lacks.
+/// Switches the socket to TCP: the program uses a feature that SDP lacks.
 pub(super) fn prefer_tcp(sk: &SdpSock) {
     let decision = sk.decide();
     if let Some(tcp) = decision.tcp() {
@@ -114,8 +114,7 @@ fn is_route(level: i32, name: i32) -> bool {
     (level as u32, name as u32) == (c::SOL_TCP, c::SDP_ROUTE)
 }
 
-/// Returns true for an option that only concerns TCP's packets, which SDP does not use: a
-/// connection that is not TCP's need not heed it.
+/// Returns true for an option that only concerns TCP's packets: an SDP connection may ignore it.
 fn is_advice(level: i32, name: i32) -> bool {
     let options = [
         c::TCP_CONGESTION,

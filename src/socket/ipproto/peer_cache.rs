@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Cache of destinations. It has destinations without an SDP reply, which are not tried again for
-//! a while. It also has hosts that have replied by SDP, even by a refusal; a silent host of these
-//! is not taken for one without SDP.
+//! Cache of destinations. Destinations without an SDP reply are in it: they are not tried again for
+//! a while. Hosts that have replied by SDP, even by a refusal, are in it, too: if such a host is
+//! silent, it is not assumed to lack SDP.
 //!
-//! Each has one slot of a small table, which it shares with others: the last one counts.
+//! Each entry has one slot of a small table, shared with others: a later entry replaces an earlier
+//! one.
 
 use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;
@@ -17,11 +18,11 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Time of a host that has replied lately, in units of `ipproto_wait`: enough, by default, for a
-/// request to be repeated, which takes 1.5 s.
+/// Timeout for a host that has replied recently, in units of `ipproto_wait`: by default enough to
+/// repeat a request, which takes 1.5 s.
 const KNOWN: u32 = 8;
 
-/// A port of a host, or all of them for 0.
+/// Port of a host, 0 for all ports.
 #[derive(Clone, Copy)]
 pub(in crate::socket) struct Peer {
     pub(in crate::socket) ip: IpAddr,
@@ -29,21 +30,21 @@ pub(in crate::socket) struct Peer {
     /// Set if the host has replied by SDP.
     pub(in crate::socket) answers: bool,
     since: Jiffies,
-    /// [`Params::forgotten`] at that time.
+    /// Value of [`Params::forgotten`] when the entry was made.
     forgotten: i32,
 }
 
 impl Peer {
     /// Returns the time until the entry expires, if it is valid.
     fn left(&self, params: &Params) -> Option<Jiffies> {
-        // by the current parameter
+        // by the parameter's current value
         let left = seconds(params.ipproto_memory().max(0) as u32)
             .checked_sub(jiffies().wrapping_sub(self.since))?;
         (left > 0 && self.forgotten == params.forgotten()).then_some(left)
     }
 }
 
-/// The table of one namespace.
+/// Cache of one namespace.
 pub(in crate::socket) struct PeerCache {
     slots: KVec<Option<Peer>>,
     params: Arc<Params>,
@@ -83,7 +84,7 @@ impl PeerCache {
         Some((peer, peer.left(&self.params)?.checked_div(seconds(1))?))
     }
 
-    /// Drops the entries of a host, or all of them if the line is empty. `EINVAL`: no address.
+    /// Drops the entries of a host, or all if the line is empty. `EINVAL`: not an address.
     pub(in crate::socket) fn flush(&mut self, line: &[u8]) -> Result {
         let line = str::from_utf8(line).map_err(|_| EINVAL)?.trim();
         let ip = match line {
@@ -96,24 +97,24 @@ impl PeerCache {
         Ok(())
     }
 
-    /// Returns true if SDP need not be tried there.
+    /// Returns true if SDP need not be tried for this destination.
     pub(super) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
         self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
-    /// Returns true if the host has replied by SDP lately.
+    /// Returns true if the host has recently replied by SDP.
     pub(super) fn answers(&self, ip: &IpAddr) -> bool {
         self.get(ip, 0) == Some(true)
     }
 
-    /// Records the result of an attempt, if it is of a lasting kind.
+    /// Records the result of an attempt, if it is likely to last.
     pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
             FallbackReason::Refused => {
                 self.set(ip, 0, true);
                 self.set(ip, port, false);
             }
-            // the host has replied lately, so its listener's backlog is full
+            // the host has replied recently, so its listener's backlog is full
             FallbackReason::NoAnswer if self.answers(ip) => self.set(ip, port, false),
             FallbackReason::Unreachable | FallbackReason::NoAnswer => self.set(ip, 0, false),
             FallbackReason::Connected => self.set(ip, 0, true),
@@ -143,27 +144,27 @@ impl PeerCache {
     }
 }
 
-/// Returns a multiple of the parameter.
+/// Returns the parameter `ipproto_wait` multiplied by `times`.
 pub(super) fn patience(sk: &SdpSock, times: u32) -> Jiffies {
     let wait = sk.params().ipproto_wait().max(1) as u32;
     milliseconds(wait.saturating_mul(times))
 }
 
-/// Returns the time to wait for an SDP reply of the host that a socket connects to, by its entry.
+/// Returns the timeout of the SDP reply for the host that a socket connects to, by its entry.
 pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
     let to = sk.connection().fallback.to;
     let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
     patience(sk, if answers { KNOWN } else { 1 })
 }
 
-/// SDP has connected.
+/// Records that SDP has connected.
 pub(in crate::socket) fn answered(sk: &SdpSock) {
     remember(sk, FallbackReason::Connected);
 }
 
-/// Stores the result of an attempt to connect by SDP, if it concerns the host. A request by an
-/// interface of the program's choice takes another route than others, or reaches another host; and
-/// an address of its choice may have no route.
+/// Stores the result of an attempt to connect by SDP, if it concerns the host. Not stored if the
+/// program chose the interface or source address: its route may differ from that of others, or not
+/// exist.
 pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
     let (to, requested) = {
         let c = sk.connection();

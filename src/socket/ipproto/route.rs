@@ -10,18 +10,19 @@ use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
 
-/// Protocols that the program wants of an undecided socket.
+/// Returns the protocols that the program wants for an undecided socket.
 pub(super) fn of(sk: &SdpSock) -> Route {
     let route = sk.connection().fallback.route;
     route.unwrap_or(Route::Sdp)
 }
 
-/// Says so, before anything was begun, or after that has failed. The caller holds no lock.
+/// Sets `SDP_ROUTE`, before connect(2) or listen(2) or after it has failed. Context: process,
+/// without locks.
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT`: no TCP socket to choose. `EISCONN`, `EINVAL`: already decided. `EINVAL`: no such
-/// route. Or an error of bind(2).
+/// `ENOPROTOOPT`: the socket has no TCP socket. `EISCONN`, `EINVAL`: already decided. `EINVAL`: no
+/// such route. Others: the error of bind(2).
 pub(in crate::socket) fn set(sk: &SdpSock, value: i32) -> Result {
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(ENOPROTOOPT)?;

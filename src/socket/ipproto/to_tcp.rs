@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The descriptor becomes the TCP socket's.
+//! Switches a descriptor to its TCP socket.
 
 use super::peer_cache::remember;
 use crate::conn::fallback::Phase;
@@ -41,7 +41,7 @@ pub(super) fn hand_to_tcp(
     sk.state_changed();
 }
 
-/// SDP has failed; in a worker.
+/// Switches to TCP after SDP has failed. Context: worker.
 pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     let Some(decision) = sk.try_decide(JOB_FALL_BACK) else {
         return;
@@ -50,7 +50,7 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     let (name, why, below) = {
         let mut c = sk.connection();
         if c.fallback.phase != Phase::Falling {
-            // the program has given up, too
+            // the program has closed or disconnected the socket
             return;
         }
         c.fallback.phase = Phase::Crossing;
@@ -61,7 +61,8 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     hand_to_tcp(sk, &tcp, why, Some(&name));
 }
 
-/// A descriptor is closed. If TCP has won it and was not answered either, nothing is known of SDP.
+/// Handles close(2) of a descriptor. If it had switched to TCP and TCP was not answered either,
+/// nothing is recorded about SDP.
 pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
     sk.netns().ports.lock().let_go_of_tcp(sk.id());
     let Some(tcp) = won else { return };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Services whose SDP never requests larger receive buffers: OFED's line, by the MaxAdverts of 1 in
-//! its HelloAck. A host may have both kinds of service.
+//! Services whose SDP never requests larger receive buffers: OFED peers, recognised by the
+//! MaxAdverts of 1 in their HelloAck. A host may have both kinds of service.
 //!
-//! A Hello to one announces large buffers, since nothing can be changed later. Received Hellos are
-//! not recorded: their sender may name another host's address.
+//! A Hello to such a service announces large buffers, since their size cannot be changed later.
+//! Received Hellos are not recorded: their sender may fake another host's address.
 
 use crate::sys::address::Address;
 use crate::sys::vec;
@@ -12,7 +12,7 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// Number of services recorded for one namespace; then the one that came first is dropped.
+/// Maximum number of services recorded for one namespace; another one replaces the oldest.
 const MOST: usize = 64;
 
 /// The services of one namespace, by address and port.
@@ -23,7 +23,7 @@ impl FixedBufferPeers {
         Ok(FixedBufferPeers(vec::with_capacity(MOST, GFP_KERNEL)?))
     }
 
-    /// Returns true if the service is known to be one.
+    /// Returns true if the service is in the table.
     pub(in crate::socket) fn has(&self, service: &Address) -> bool {
         self.0.contains(&(service.ip, service.port))
     }

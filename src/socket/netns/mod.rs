@@ -28,16 +28,16 @@ use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
 use ports::Ports;
 
-/// Limit of sockets for a namespace and for a user in it: memory of the machine divided by this
-/// many bytes. Reason: queue pairs are not charged to a user. An idle end of a connection has 93
-/// KiB with rxe (docs/performance.md), so a user gets half of the memory, and a namespace all of
-/// it.
+/// Memory of the machine in bytes per socket: gives the default limit of sockets of a namespace,
+/// and of a user in it. Reason: queue pairs are not charged to a user. An idle end of a connection
+/// takes 93 KiB with rxe (docs/performance.md), so a user may use half of the memory, and a
+/// namespace all of it.
 const PER_NET: usize = 96 << 10;
 const PER_USER: usize = 192 << 10;
 
 /// Minimum time between two searches for idle memory.
 const SHED_PAUSE: Jiffies = milliseconds(100);
-/// Time of the last one.
+/// Time of the last search.
 static SHED: Atomic<usize> = Atomic::new(0);
 
 late_mutex! {
@@ -46,7 +46,7 @@ late_mutex! {
 }
 
 /// Frees memory that connections keep for their next transfers, when memory is short. Does nothing
-/// right after another call, since it visits each socket. Context: process, may sleep. Locks with
+/// shortly after another call, since it visits each socket. Context: process, may sleep. Locks with
 /// a lower number than `sockets` in docs/locking.md may be held.
 pub(crate) fn shed() {
     let (last, now) = (SHED.load(Relaxed), jiffies());
@@ -68,7 +68,7 @@ pub(crate) fn shed() {
     }
 }
 
-/// Returns the number of sockets that the parameter of the module and of the namespace allow.
+/// Returns the number of sockets that the parameters of the module and of the namespace allow.
 fn most(module: i32, own: i32, memory_of_each: usize) -> usize {
     let memory = ram_pages().saturating_mul(PAGE);
     let by_memory = memory.checked_div(memory_of_each).unwrap_or(0);
@@ -76,11 +76,11 @@ fn most(module: i32, own: i32, memory_of_each: usize) -> usize {
     most(module).min(most(own))
 }
 
-/// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
+/// Socket family's state in one namespace. docs/locking.md describes the order of its locks.
 #[pin_data]
 pub(crate) struct Netns {
     pub(in crate::socket) params: Arc<Params>,
-    /// Ports and their holders.
+    /// Ports and the sockets that hold them.
     #[pin]
     pub(in crate::socket) ports: Mutex<Ports>,
     /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from creation to
@@ -90,11 +90,11 @@ pub(crate) struct Netns {
     /// Counters of destroyed sockets.
     #[pin]
     totals: Mutex<Stats>,
-    /// Held by [`Netns::stats`] alone.
+    /// Serialises [`Netns::stats`].
     #[pin]
     summing: Mutex<()>,
     /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together
-    /// with another.
+    /// with another lock.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
     /// Hosts that get large receive buffers at once. The same.
@@ -131,27 +131,27 @@ impl PerNet for Netns {
 
 struct Entry {
     sk: ARef<SdpSock>,
-    /// Owner at its entry; accept(2) may change it.
+    /// Owner when the socket was entered; accept(2) may change it.
     uid: u32,
 }
 
 struct User {
     sockets: usize,
-    /// Account of their pinned memory.
+    /// Account that their pinned pages are charged to.
     account: Arc<Account>,
 }
 
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
-    /// Sockets of `IPPROTO_SDP` that have become TCP's, until they are closed. They are not
-    /// counted.
+    /// `IPPROTO_SDP` sockets that have switched to TCP, until they are closed. They do not count
+    /// towards the limits.
     crossed: RBTree<usize, ARef<SdpSock>>,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
-    /// First id that is missing in the sum of all counters which [`Netns::stats`] makes.
+    /// First id missing in the sum of all counters that [`Netns::stats`] is making.
     summed: usize,
-    /// Counters missing there since their sockets left during that call.
+    /// Counters missing in that sum since their sockets left during the call.
     missed: Stats,
 }
 
@@ -185,17 +185,17 @@ impl Netns {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Ends the remaining sockets.
+    /// Closes the remaining sockets.
     pub(in crate::socket) fn end(&self) {
         self.for_each(close::namespace_ends);
     }
 
-    /// Enters a socket.
+    /// Adds a socket.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if the namespace, or the user in it, has as many as the module's parameters
-    /// allow; `ENOMEM`.
+    /// `ENOBUFS`: the namespace, or the user in it, has reached the limit of sockets. `ENOMEM`: out
+    /// of memory.
     pub(in crate::socket) fn enter(&self, sk: &SdpSock) -> Result {
         let uid = sk.uid();
         let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
@@ -221,7 +221,7 @@ impl Netns {
         }
         if let Some(u) = sockets.users.get_mut(&uid) {
             u.sockets = u.sockets.saturating_add(1);
-            // a socket is entered once
+            // a socket is added once
             sk.data().enter(u.account.clone());
         }
         sockets.all.insert(node);
@@ -242,7 +242,7 @@ impl Netns {
         admitted
     }
 
-    /// Takes a socket out, with its port and counters. Does nothing if it is out already.
+    /// Removes a socket, with its port and counters. No effect if it is already removed.
     pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id());
         self.forget(sk);
@@ -280,8 +280,8 @@ impl Netns {
         drop((entry, crossed));
     }
 
-    /// Takes out a socket that has become TCP's: until it is closed only its reason is kept.
-    /// Without memory that is lost.
+    /// Removes a socket that has switched to TCP: until it is closed only the reason is kept. If
+    /// out of memory, the reason is lost.
     pub(in crate::socket) fn became_tcp(&self, sk: &SdpSock) {
         self.forget(sk);
         if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
@@ -295,8 +295,8 @@ impl Netns {
         f(&mut self.totals.lock())
     }
 
-    /// Returns the sum of all counters. Holds `sockets` for one socket at a time: readers need no
-    /// privilege.
+    /// Returns the sum of all counters. Holds `sockets` for one socket at a time: any user may call
+    /// it often.
     pub(crate) fn stats(&self) -> Stats {
         let one = self.summing.lock();
         let mut sum = Stats::new();
@@ -336,14 +336,14 @@ impl Netns {
         }
     }
 
-    /// The socket with the lowest id from `least` on.
+    /// Returns the socket with the lowest id from `least` on.
     fn next(&self, least: usize) -> Option<ARef<SdpSock>> {
         let sockets = self.sockets.lock();
         let at = sockets.all.cursor_lower_bound(&least)?;
         Some(at.current().1.sk.clone())
     }
 
-    /// As [`Self::next`], for sockets of `IPPROTO_SDP`, including those that have become TCP's.
+    /// As [`Self::next`], for `IPPROTO_SDP` sockets, including those that have switched to TCP.
     fn next_either(&self, mut least: usize) -> Option<ARef<SdpSock>> {
         loop {
             let sockets = self.sockets.lock();

@@ -6,8 +6,8 @@
 //! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
 //!
 //! A port that connect(2) has chosen is shared by connections to different destinations. The TCP
-//! sockets of these connections hold TCP's port of that number. The port is free for TCP again
-//! when the last of them releases it.
+//! sockets of these connections hold the same port number in TCP. TCP can use the port again when
+//! the last of them releases it.
 
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
@@ -21,18 +21,18 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 
-/// Claim to a port: its address, and the claims that it may be shared with.
+/// Claim to a port: its address, and the conditions for sharing it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     ip: IpAddr,
-    /// An IPv6 wildcard that does not take IPv4.
+    /// True for an IPv6 wildcard that excludes IPv4.
     v6_only: bool,
-    /// The interface it is bound to, 0 for any.
+    /// Index of the bound interface, 0 for any.
     interface: i32,
     reuse_address: bool,
     reuse_port: bool,
     uid: u32,
-    /// Host and port that it connects to, if it has its own port for that alone.
+    /// Host and port of the destination, if connect(2) has chosen the port for it alone.
     to: Option<(IpAddr, u16)>,
 }
 
@@ -63,21 +63,21 @@ impl Claim {
         }
     }
 
-    /// Returns true if no connection of one can match the other.
+    /// Returns true if no connection can match both claims.
     fn is_apart(&self, other: &Claim) -> bool {
         let elsewhere = self.to.is_some() && other.to.is_some() && self.to != other.to;
         elsewhere || !self.overlaps(other)
     }
 
     /// Returns true if both may hold the port at the same time; `listens`: the other one's socket
-    /// does.
+    /// listens.
     fn gets_along(&self, other: &Claim, listens: bool) -> bool {
         (self.reuse_address && other.reuse_address && !listens)
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
             || self.is_apart(other)
     }
 
-    /// Returns a score, the higher the better, if a listener takes a connection to `ip`.
+    /// Returns a score if a listener accepts connections to `ip`; a higher one is a better match.
     fn fits(&self, ip: IpAddr, takes: impl Fn(i32) -> bool) -> Option<(u8, bool)> {
         if !takes(self.interface) {
             return None;
@@ -97,18 +97,18 @@ impl Claim {
 struct Holder {
     port: u16,
     claim: Claim,
-    /// True if its TCP socket has TCP's port of that number.
+    /// True if its TCP socket holds the same port number in TCP.
     holds_tcp: bool,
     listens: bool,
 }
 
-/// Sockets of one port with equal claims: a user may have any number of them.
+/// Sockets of one port with equal claims: one user may have any number of them.
 #[derive(Default)]
 struct Group {
     sockets: usize,
     /// Number of sockets with `holds_tcp`.
     tcp: usize,
-    /// Number of sockets with `listens`; `listeners` has them by id.
+    /// Number of sockets with `listens`; `listeners` contains them by id.
     listening: usize,
     listeners: RBTree<usize, ARef<SdpSock>>,
 }
@@ -116,7 +116,7 @@ struct Group {
 /// Sockets of one port.
 type Port = RBTree<Claim, Group>;
 
-/// True if TCP's port is held by a socket with a claim to the same local address.
+/// Returns true if TCP's port is held by a socket with a claim to the same local address.
 fn is_covered(port: &Port, claim: &Claim) -> bool {
     let at = |c: &Claim| (c.ip, c.v6_only, c.interface);
     port.iter().any(|(c, g)| g.tcp > 0 && at(c) == at(claim))
@@ -131,14 +131,15 @@ pub(in crate::socket) struct Ports {
 }
 
 impl Ports {
-    /// Gives `port` to a socket.
+    /// Assigns `port` to a socket.
     pub(in crate::socket) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
         self.claim(sk, port, Claim::new(sk), false)
     }
 
-    /// Gives a socket a free port, or, for connect(2), one with connections to other destinations
-    /// only. With `tcp` its TCP socket gets TCP's port as well. As TCP does, connect(2) first
-    /// tries ports with the parity of the range's begin, bind(2) and listen(2) the others.
+    /// Assigns a free port to a socket; for connect(2), also a port used only by connections to
+    /// other destinations. With `tcp`, its TCP socket gets the same port number in TCP. As on TCP,
+    /// connect(2) first tries ports with the parity of the range's start, bind(2) and listen(2) the
+    /// others.
     pub(in crate::socket) fn choose(
         &mut self,
         sk: &SdpSock,
@@ -151,11 +152,11 @@ impl Ports {
         let (low, high) = sk.port_range();
         for odd in [usize::from(!connects), usize::from(connects)] {
             let half = (low..=high).skip(odd).step_by(2);
-            // like TCP's, the next port cannot be guessed from the last
+            // as on TCP, the next port cannot be guessed from the last one
             let start = random_below(half.len() as u32) as usize;
             let later = half.clone().skip(start);
             for candidate in Iterator::chain(later, half.take(start)) {
-                // at another address another socket may hold it; only the number decides on
+                // another socket may hold it at another address; only the number decides about
                 // sharing
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
@@ -177,12 +178,12 @@ impl Ports {
         Err(EADDRINUSE.into())
     }
 
-    /// Adds a connection that a listener's port was used for.
+    /// Adds a connection that uses a listener's port.
     pub(in crate::socket) fn join(&mut self, sk: &SdpSock, port: u16) -> Result {
         self.enter(sk, port, Claim::new(sk), false)
     }
 
-    /// Enters a socket that no other one at the port keeps away.
+    /// Adds a socket to a port unless another socket excludes it.
     fn claim(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
         if !self.admits(sk.id(), port, &claim) {
             return Err(EADDRINUSE.into());
@@ -190,7 +191,7 @@ impl Ports {
         self.enter(sk, port, claim, holds_tcp)
     }
 
-    /// True if no socket but `id` keeps the claim away from the port.
+    /// Returns true if no socket except `id` excludes the claim.
     fn admits(&self, id: usize, port: u16, claim: &Claim) -> bool {
         let own = self.holders.get(&id).filter(|h| h.port == port);
         let mut groups = self.table.get(&port).into_iter().flatten();
@@ -202,9 +203,9 @@ impl Ports {
         })
     }
 
-    /// Enters a socket, replacing its former claim.
+    /// Adds a socket to a port, replacing its former claim.
     ///
-    /// Errors: `ENOMEM`; it holds that still.
+    /// `ENOMEM`: the socket keeps its former claim.
     fn enter(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
         let (id, listens) = (sk.id(), sk.state() == State::Listen);
         let holder = Holder {
@@ -250,9 +251,9 @@ impl Ports {
         Some((holder, group))
     }
 
-    /// Notes that the socket listens now, or no longer.
+    /// Records whether the socket listens.
     ///
-    /// Errors: `EADDRINUSE`: another listener. `ENOMEM`.
+    /// `EADDRINUSE`: another listener. `ENOMEM`.
     pub(in crate::socket) fn listening(&mut self, sk: &SdpSock) -> Result {
         let id = sk.id();
         if sk.state() != State::Listen {
@@ -293,8 +294,8 @@ impl Ports {
         }
     }
 
-    /// Marks a socket as TCP's. While it connects, the pair of port and destination stays taken:
-    /// no peer may see two connections from one address and port.
+    /// Marks a socket as switched to TCP. While it connects, its port and destination stay
+    /// reserved: a peer must not see two connections from one address and port.
     pub(in crate::socket) fn crossed(&mut self, id: usize) {
         self.let_go_of_tcp(id);
         let connects = |h: &Holder| h.claim.to.is_some();
@@ -303,7 +304,7 @@ impl Ports {
         }
     }
 
-    /// Records that TCP's port is not held by the TCP socket of this one any more.
+    /// Records that the TCP socket no longer holds TCP's port.
     pub(in crate::socket) fn let_go_of_tcp(&mut self, id: usize) {
         if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.holds_tcp) {
             holder.holds_tcp = false;
@@ -311,8 +312,8 @@ impl Ports {
         }
     }
 
-    /// Returns the listener for connections to `ip` and `port` on its interface. With
-    /// `SO_REUSEPORT`, selects one by `hash`, which has to be equally distributed.
+    /// Returns the listener for connections to `ip` and `port` through its interface. With
+    /// `SO_REUSEPORT`, selects one by `hash`, which must be uniformly distributed.
     pub(in crate::socket) fn listener(
         &self,
         port: u16,

@@ -2,8 +2,8 @@
 
 //! `/proc/net/sdp` has a row for each socket of the network namespace, `/proc/net/sdpstats` a row
 //! for each counter. Both have the columns and names of OFED's ib_sdp, for programs that parse
-//! them. `/proc/net/sdp_ipproto` has the decision for each `IPPROTO_SDP` socket, which has no
-//! column there.
+//! them. `/proc/net/sdp_ipproto` shows the protocol of each `IPPROTO_SDP` socket, for which those
+//! have no column.
 
 use super::Netns;
 use crate::conn::{FallbackReason, SdpSock};
@@ -56,7 +56,7 @@ impl ProcRows for Sockets {
     }
 }
 
-/// A row of `/proc/net/sdp`.
+/// Writes a row of `/proc/net/sdp`.
 fn row(line: &mut Line, sk: &SdpSock, slot: i64, uid: u32) -> core::fmt::Result {
     let (rx, tx) = sk.connection().queues();
     write!(line, "{slot:4}: ")?;
@@ -71,8 +71,8 @@ fn row(line: &mut Line, sk: &SdpSock, slot: i64, uid: u32) -> core::fmt::Result 
     )
 }
 
-/// An address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`: words of
-/// the address in the machine's byte order.
+/// Writes an address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`:
+/// 32-bit words in the machine's byte order.
 fn address(line: &mut Line, a: &Address, v6: bool) -> core::fmt::Result {
     let mapped = a.mapped();
     let octets: &[u8] = match &a.ip {
@@ -122,8 +122,9 @@ impl Write for Line {
     }
 }
 
-/// `/proc/net/sdp_ipproto`: a row for each open `IPPROTO_SDP` socket, with its kind, and the
-/// reason if that is TCP. The row of the same inode in `sdp`, `tcp` or `tcp6` has its addresses.
+/// `/proc/net/sdp_ipproto`: a row for each open `IPPROTO_SDP` socket, with its protocol, and the
+/// reason if that is TCP. The row with the same inode in `sdp`, `tcp` or `tcp6` contains its
+/// addresses.
 struct Choices;
 
 impl ProcRows for Choices {
@@ -141,7 +142,7 @@ impl ProcRows for Choices {
 
     fn show(sk: &SdpSock, _: i64, to: &SeqFile) {
         match sk.inode() {
-            // closed, and not over yet
+            // closed, but not destroyed yet
             0 => {}
             inode => {
                 let choice = sk.connection().choice();
@@ -151,8 +152,8 @@ impl ProcRows for Choices {
     }
 }
 
-/// `/proc/net/sdp_peers`: a row for each destination that is remembered. A written address is
-/// forgotten; an empty line forgets all.
+/// `/proc/net/sdp_peers`: a row for each destination in the cache. Writing an address removes its
+/// entries; an empty line removes all.
 struct Peers;
 
 impl ProcFile for Peers {
@@ -178,7 +179,7 @@ impl ProcFile for Peers {
     }
 }
 
-/// `/proc/net/sdpstats`. Any write clears the counters.
+/// `/proc/net/sdpstats`. `/proc/net/sdpstats`: any write clears the counters.
 struct Statistics;
 
 impl ProcFile for Statistics {
@@ -254,19 +255,19 @@ impl ProcFile for Statistics {
     }
 }
 
-/// A line with one counter.
+/// Writes a line with one counter.
 fn counter(to: &SeqFile, name: &str, value: Wrapping<u64>) {
     seq_print!(to, "{:<19}\t\t: {}\n", name, value.0);
 }
 
-/// A line for each kind of message.
+/// Writes a line for each kind of message.
 fn messages(to: &SeqFile, what: &str, counts: &[u64; Mid::ALL.len()]) {
     for (mid, n) in Mid::ALL.into_iter().zip(counts) {
         seq_print!(to, "{} {:<20}\t: {}\n", what, ofed_name(mid), n);
     }
 }
 
-/// A message by the name that it has in ib_sdp, or would have there.
+/// Returns the name of a message in OFED's ib_sdp, or in its style.
 fn ofed_name(mid: Mid) -> &'static str {
     match mid {
         Mid::Hello => "SDP_MID_HELLO",
