@@ -6,14 +6,14 @@
 //! not interpret them. [`rdma`] uses an RDMA device; [`local`] connects two sockets of one kernel;
 //! [`dispatch`] selects one of them for callers that need not know the difference.
 //!
-//! A transport is used under the lock of the connection, which may be a spinlock: its methods
-//! never sleep. It may be dropped in any context.
+//! A transport is used under the connection's lock, a spinlock: its methods never sleep. It may be
+//! dropped in any context.
 //!
 //! # Memory of programs
 //!
-//! Payload can also be moved directly between the memory of the two programs, by RDMA. One end
-//! advertises a block of memory ([`Endpoint::register`]), the other READs or WRITEs it
-//! ([`Endpoint::transfer`]) from or into a block of its own. The steps for each block:
+//! Payload can also be transferred between the memory of the two programs, by RDMA. One end
+//! advertises a block of memory ([`Endpoint::register`]). The other end READs or WRITEs it
+//! ([`Endpoint::transfer`]), using a block of its own. The steps for each block:
 //!
 //! | step | context | call |
 //! |---|---|---|
@@ -35,41 +35,40 @@
 //! bytes are queued.
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
-//! [`Endpoint::register`] grants is there before a message behind it arrives, and so are the
-//! bytes of a WRITE. The bytes of a READ are there once it completes: the message that reports it
-//! must be posted after the completion.
+//! [`Endpoint::register`] grants exists before a message posted after it arrives, and the bytes of
+//! a WRITE arrive before it, too. The bytes of a READ are in memory once it completes: the message
+//! that reports it must be posted after the completion.
 //!
 //! **Space.** Transfers, registrations and invalidations take slots of the send queue, but leave
 //! some of them to messages (a quarter; invalidations leave an eighth). `ENOSPC`: retry after the
 //! next completion. The number of READs in flight is limited to what both devices agreed on,
 //! because one more would block the messages behind it. Program memory has many segments for the
-//! device (pages or large pages), and a work request covers a few of them. So one call may queue
-//! only the beginning of its range, and is repeated for the rest. Each part has its own
+//! device (pages or large pages), and a work request covers only a few of them. So one call may
+//! queue only the beginning of its range, and is repeated for the rest. Each part has its own
 //! completion.
 //!
 //! **Owner of the pages.** The caller owns the pages from pinning to [`Endpoint::post_block`] and
-//! from [`Endpoint::take_back`] to the release; only the program accesses them then. In between
-//! the transport owns them. `take_back` returns them only when nothing can access them any more:
-//! all transfers are complete, with or without success, and the peer's access is invalidated.
-//! Neither a killed caller, a closed socket nor a dropped transport unpins a page that is still
-//! accessed.
+//! from [`Endpoint::take_back`] to the release; only the program accesses them then. In between,
+//! the transport owns them. `take_back` returns them only when nothing can access them: all
+//! transfers are complete, successful or not, and the peer's access is invalidated. Neither a
+//! killed caller, a closed socket nor a dropped transport unpins a page that is still accessed.
 //!
 //! **End of the peer's access.** The owner calls [`Endpoint::invalidate`] once the peer has
 //! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
 //! requests in flight at the peer would break the connection, and rxe might even copy bytes
-//! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has
-//! to abort the connection.
+//! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
+//! abort the connection.
 //!
-//! **When the connection breaks**, transfers fail. Their memory can be reclaimed after their
-//! completions were polled. Memory that the peer had access to stays with the transport until the
-//! drop. The drop destroys the queue pair, releases all memory and calls [`Upcalls::send_ready`].
-//! So the caller drops the transport and waits until [`Watch::is_held`] is false. The wait depends
-//! on no peer or process and need not be killable.
+//! **When the connection breaks**, transfers fail. Their memory can be taken back after their
+//! completions were polled. Memory that the peer had access to stays with the transport until it is
+//! dropped. The drop destroys the queue pair, releases all memory and calls
+//! [`Upcalls::send_ready`]. So the caller drops the transport and waits until [`Watch::is_held`] is
+//! false. The wait depends on no peer or process and need not be killable.
 //!
 //! **When the device goes**, nothing waits for a program. Mappings belong to the transport
-//! ([`crate::sys::rdma::mapper`]) and go with it. Pinning may fault, which has no time limit. So a
-//! [`Pinned`] holds the device only after pinning, and its owner posts or releases it without
-//! touching the program's memory. A [`Pinning`] holds nothing.
+//! ([`crate::sys::rdma::mapper`]) and end with it. Pinning may fault, and a page fault has no time
+//! limit. So a [`Pinned`] holds the device only after pinning, and its owner posts or releases it
+//! without accessing the program's memory. A [`Pinning`] does not hold the device.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 

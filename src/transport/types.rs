@@ -6,9 +6,10 @@ use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
 use kernel::prelude::*;
 
-/// Longest header, including bytes that travel in the same message without a buffer of their own.
+/// Maximum size of a header, including bytes sent in the same message without a buffer of their
+/// own.
 pub(crate) const HEAD: usize = 40;
-/// Bytes of the header before the payload of Data (BSDH).
+/// Size of the header before the payload of Data (BSDH).
 pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -17,17 +18,17 @@ pub(crate) struct Limits {
     pub(crate) receive_slots: u16,
     /// Maximum number of payload segments in one message.
     pub(crate) max_sge: u8,
-    /// Bytes of a message that take no space in the receive buffer.
+    /// Bytes of a message that use no space in the receive buffer.
     pub(crate) header_aside: u32,
     /// Maximum number of program pages in one block of pinned memory; 0: no zero copy.
     pub(crate) pinned_pages: u16,
 }
 
-/// Receive completions that are notified.
+/// Kinds of receive completions to be notified of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum NotifyOn {
     /// Messages with [`SendWr::solicited`](super::SendWr::solicited); others only while
-    /// [`Upcalls::is_watched`](super::Upcalls::is_watched). A later call polls for the rest.
+    /// [`Upcalls::is_watched`](super::Upcalls::is_watched). A later call polls the others.
     Solicited,
     /// All messages.
     Next,
@@ -38,7 +39,7 @@ pub(crate) enum NotifyOn {
 pub(crate) enum Status {
     /// Flushed, because the connection had ended or failed before.
     Flushed,
-    /// The peer does not acknowledge: peer or network are down.
+    /// The peer does not acknowledge: the peer or the network is down.
     TransportRetry,
     /// The peer had no receive buffer for too long.
     RnrRetry,
@@ -51,7 +52,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// Returns the errno of a connection that ends with this status.
+    /// Returns the errno for a connection that fails with this status.
     pub(crate) fn error(self) -> Error {
         match self {
             Status::TransportRetry => ETIMEDOUT.into(),
@@ -66,12 +67,11 @@ impl Status {
 pub(crate) enum Completion {
     /// A message has arrived.
     Received {
-        /// Buffer with the message from its beginning, without the bytes in `head`.
+        /// Buffer with the message from its start, without the bytes in `head`.
         buffer: Buffer,
         /// Length of the message, including `head`.
         len: u32,
-        /// First bytes of the message: exactly its headers, where they arrived apart from the
-        /// buffer.
+        /// First bytes of the message: exactly its headers, if they arrived outside the buffer.
         head: Option<Head>,
     },
     /// No message will arrive in this buffer.
@@ -113,12 +113,12 @@ impl Head {
 
 /// Completion of a request of the send queue.
 pub(crate) enum SendCompletion {
-    /// The peer has this message and all posted before it.
+    /// The peer has received this message and all posted before it.
     Sent {
         /// Cookie of the request.
         cookie: u64,
     },
-    /// This message, transfer or invalidation has failed, and so will all posted after it. A
+    /// This message, transfer or invalidation has failed, and all posted after it will fail. A
     /// message may have arrived nevertheless.
     Failed {
         /// Reason.
@@ -148,29 +148,29 @@ pub(crate) struct Config {
     pub(crate) receive_slots: u16,
     /// Payload segments per message.
     pub(crate) max_sge: u8,
-    /// Longest message, in bytes, that is copied into the work request (inline).
+    /// Maximum size of a message that is copied into the work request (inline), in bytes.
     pub(crate) inline: u16,
-    /// Retries of a message that the peer does not acknowledge, up to 7; rxe takes 7 for unlimited.
+    /// Retries of a message that the peer does not acknowledge, up to 7; rxe treats 7 as unlimited.
     pub(crate) retry_count: u8,
-    /// Retries by the peer of a message that finds no buffer here; 7 is unlimited.
+    /// Retries by the peer of a message for which no receive buffer is posted; 7 is unlimited.
     pub(crate) rnr_retry: u8,
-    /// Code of the time before such a retry (IBA table 45; 12 is 0.64 ms).
+    /// Code of the delay before such a retry (IBA table 45; 12 is 0.64 ms).
     pub(crate) min_rnr_timer: u8,
     /// RDMA READs in flight in either direction.
     pub(crate) reads: u8,
-    /// Pieces of memory in one RDMA READ or WRITE.
+    /// Memory segments in one RDMA READ or WRITE.
     pub(crate) gather: u8,
-    /// Code of the time to wait for a reply to a REQ, REP or DREQ: 4.096 us times 2 to the power.
-    /// With 18 and RoCE's path a REQ is repeated every 1.5 s.
+    /// Code of the timeout of a REQ, REP or DREQ: 4.096 us times 2 to this power. With 18, a REQ
+    /// over RoCE is repeated every 1.5 s.
     pub(crate) response_timeout: u8,
-    /// Retries of these, up to 15.
+    /// Retries of a REQ, REP or DREQ, up to 15.
     pub(crate) cm_retries: u8,
-    /// Steps by which a request's path MTU is below that of the route; each halves it.
+    /// Number of steps by which a request's path MTU is below the route's; each halves it.
     pub(crate) mtu_steps: u8,
 }
 
 impl Default for Config {
-    /// Sizes that waste nothing in rxe, which rounds up to powers of two.
+    /// Sizes without loss in rxe, which rounds up to powers of two.
     fn default() -> Self {
         Config {
             send_slots: 31,
@@ -181,7 +181,7 @@ impl Default for Config {
             rnr_retry: 7,
             min_rnr_timer: 12,
             reads: 4,
-            // the most that fit rxe's 512 bytes for a work request
+            // the maximum that fits rxe's 512 bytes for a work request
             gather: 19,
             response_timeout: 18,
             cm_retries: 15,

@@ -9,7 +9,7 @@ use kernel::sync::aref::AlwaysRefCounted;
 /// End of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Disconnect {
-    /// The peer ended it.
+    /// The peer closed the connection.
     Peer,
     /// This end closed it, and the peer has confirmed.
     Acked,
@@ -19,7 +19,7 @@ pub(crate) enum Disconnect {
     TimeWaitExit,
 }
 
-/// Identifies a link of an owner while it lives.
+/// Identifies a link of an owner during the link's lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LinkId(usize);
 
@@ -29,7 +29,7 @@ impl LinkId {
     }
 }
 
-/// Identifies a resolver of an owner while it lives.
+/// Identifies a resolver of an owner during the resolver's lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ResolverId(usize);
 
@@ -39,7 +39,7 @@ impl ResolverId {
     }
 }
 
-/// Object that ends with the removal of a device.
+/// Object to be destroyed when a device is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attempt {
     /// An address resolution.
@@ -50,17 +50,17 @@ pub(crate) enum Attempt {
 
 /// Owner of a connection.
 ///
-/// Context: process, without locks other than a socket lock of the caller, one call at a time for
-/// each link, may sleep; all connections of the host wait meanwhile. Upcalls for a dropped
-/// connection may still arrive for a moment.
+/// Context: process, without locks other than a socket lock of the caller, may sleep, one call at a
+/// time for each link. All connection setup of the host waits meanwhile. Upcalls for a dropped
+/// connection may still arrive for a short time.
 ///
-/// Each upcall names its [`LinkId`] or [`ResolverId`]: an owner that has dropped a
-/// [`super::CmLink`] or [`super::Resolver`] and made another may still get upcalls of the first.
+/// Each upcall contains its [`LinkId`] or [`ResolverId`]: an owner that has replaced a
+/// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
 pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// [`super::Acceptor`] of connection requests.
     type Acceptor: 'static;
 
-    /// [`super::Endpoint::poll_receive`] has something. Context: any, including hard interrupts,
+    /// [`super::Endpoint::poll_receive`] has a completion. Context: any, including hard interrupts,
     /// with locks of the transport held. Only wakes.
     fn receive_ready(&self);
 
@@ -68,7 +68,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// Returns true if the task has to call [`Upcalls::drain`] then, in place of a worker.
     fn receive_ready_by_task(&self) -> bool;
 
-    /// Drains an owner whose socket is closed.
+    /// Drains the receive queue of an owner whose socket is closed.
     fn drain(&self);
 
     /// The peer has drained all messages sent to it ([`super::Endpoint::arm_drain`]). Context:
@@ -80,10 +80,10 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn is_watched(&self) -> bool;
 
     /// The peer performs a copy that a waiting task of the owner can share
-    /// ([`super::Endpoint::copy_job`]). Wakes that task. Context: process.
+    /// ([`super::Endpoint::copy_job`]). The upcall wakes that task. Context: process.
     fn help(&self);
 
-    /// [`super::Endpoint::poll_send`] has something, or blocks were released. Context: as
+    /// [`super::Endpoint::poll_send`] has a completion, or blocks were released. Context: as
     /// [`Upcalls::receive_ready`].
     fn send_ready(&self);
 
@@ -98,8 +98,8 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// The connection is established: messages can be sent.
     fn established(&self, link: LinkId);
 
-    /// The connection failed. `ESTALE`: the peer took the request for one of an older connection,
-    /// which it has dropped now; a retry may succeed.
+    /// The connection failed. `ESTALE`: the peer mistook the request for one of an older
+    /// connection, which it has dropped now; a retry may succeed.
     fn refused(&self, link: LinkId, error: Error);
 
     /// The connection has ended; posted requests are being flushed.
@@ -111,13 +111,13 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn device_removed(&self, of: Attempt);
 }
 
-/// Decision on a request.
+/// Decision on a connection request.
 pub(crate) enum Verdict {
     /// [`super::Request::create`] has made a link, which replies or has replied.
     Accepted,
     Reject,
     /// No listener at that port.
     Unknown,
-    /// No reply, as if the request had been lost: the peer repeats it.
+    /// Send no reply, as if the request had been lost: the peer repeats it.
     Drop,
 }

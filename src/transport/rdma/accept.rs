@@ -2,7 +2,7 @@
 
 //! Connection requests of peers (passive side).
 //!
-//! A [`Request`] is one of them while the [`Acceptor`] decides on it.
+//! A [`Request`] is a connection request while the [`Acceptor`] decides on it.
 
 use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
@@ -19,8 +19,8 @@ use kernel::sync::Arc;
 
 /// Decides on requests that arrive at a device.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// Handles a request. Context: process, without locks, may sleep; all connections of the host
-    /// wait meanwhile.
+    /// Handles a request. Context: process, without locks, may sleep; all connection setup of the
+    /// host waits meanwhile.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 
@@ -74,14 +74,14 @@ impl<'a, O: Upcalls> Request<'a, O> {
         self.device.port_is_infiniband(self.incoming.device_port())
     }
 
-    /// Returns true if packets from `local` to `remote` leave by the interface that the request
+    /// Returns true if the route from `local` to `remote` uses the interface that the request
     /// arrived at.
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         self.net.reverse_route(self.ifindex, local, remote)
     }
 
-    /// Makes both halves of the connection, once. Receives can be posted. [`CmLink::reply`]
-    /// follows.
+    /// Makes both halves of the connection, at most once. Receives can be posted afterwards.
+    /// [`CmLink::reply`] follows.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl<'a, O: Upcalls> Request<'a, O> {
         result.map(|()| (endpoint, link))
     }
 
-    /// Destroys the halves, so that the request can get another reply, and notifies the owner of
-    /// the end. Fails once a REP is out; then the link exists and ends by itself.
+    /// Destroys the halves, so that the request can get another reply, and notifies the owner.
+    /// Fails once a REP is sent; then the link stays and ends like any other.
     pub(super) fn abort(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -112,7 +112,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
             let mut id = inner.id.lock();
             *id = id.take().and_then(|id| self.incoming.give_back(id).err());
             drop(id);
-            // The connection manager does not know this connection, so it flushes nothing.
+            // The connection manager has no state of this connection, so it flushes nothing.
             inner.notify(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.abort();
@@ -135,14 +135,14 @@ impl<O: Upcalls> CmLink<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the request needs no reply (any more). Others: from the device or from sending.
+    /// `EINVAL`: the request needs no reply. Others: from the device or from sending.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
         let qp = inner.qp()?;
         let id = inner.id.lock();
         let id = id.as_ref().ok_or(ENODEV)?;
-        // The peer may send as soon as it has the REP, so the QP is ready before. The connection
-        // manager learns the local PSN only then.
+        // The peer may send as soon as it has received the REP, so the QP is ready before. The
+        // connection manager sets the local PSN only at this point.
         let tuning = inner.tuning(inner.reads_in, inner.reads_out, Some(inner.psn));
         qp.to_ready_to_receive(id, &tuning)?;
         qp.to_ready_to_send(id, &tuning)?;

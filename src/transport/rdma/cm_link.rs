@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Life and end of a connection.
+//! CM state of a connection, from setup to disconnect.
 //!
 //! A [`CmLink`] is one end of a connection at the connection manager. Its state is an [`Inner`],
 //! which outlives the handle until the peer was notified of the end.
@@ -32,7 +32,7 @@ struct LinkState<O: Upcalls> {
     dropped: bool,
     /// Set if the drop must not wait for the peer.
     given_up: bool,
-    /// Set while the request is being decided on and may get another reply.
+    /// Set while the request is being decided and may still get another reply.
     undecided: bool,
 }
 
@@ -41,7 +41,7 @@ struct LinkState<O: Upcalls> {
 pub(super) struct Inner<O: Upcalls> {
     pub(super) device: DeviceRef,
     pub(super) config: Config,
-    /// PSN of the first own message.
+    /// PSN of the first message sent.
     pub(super) psn: u32,
     /// RDMA READs in flight that this end offers, in either direction.
     pub(super) reads_in: u8,
@@ -52,7 +52,7 @@ pub(super) struct Inner<O: Upcalls> {
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
     state: SpinLock<LinkState<O>>,
-    // Deferred work, queued from any context.
+    // Set when deferred work is queued, which is possible in any context.
     message_arrived: AtomicFlag,
     failed: AtomicFlag,
     fatal: AtomicFlag,
@@ -133,7 +133,7 @@ impl<O: Upcalls> CmLink<O> {
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;
-        // From here on, the drop of the handle undoes the following steps.
+        // From now on, the drop of the handle undoes the following steps.
         let link = Arc::new(CmLink { inner }, GFP_KERNEL)?;
         let client: Arc<dyn RemovalClient> = link.inner.clone();
         let key = registry::lock()?.add_client(device, client)?;
@@ -141,8 +141,8 @@ impl<O: Upcalls> CmLink<O> {
         Ok((endpoint, link))
     }
 
-    /// Handles a message before [`Upcalls::established`]: the peer is ready, though its RTU is
-    /// lost or late. Context: any.
+    /// Handles a message that arrives before [`Upcalls::established`]: the peer is ready, but its
+    /// RTU is lost or late. Context: any.
     pub(crate) fn message_arrived(&self) {
         self.inner.deferred_work(&self.inner.message_arrived);
     }
@@ -152,14 +152,15 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.deferred_work(&self.inner.failed);
     }
 
-    /// Ends the connection, by DREQ; [`Upcalls::disconnected`] follows. Posted requests may still
-    /// complete until then. Context: process.
+    /// Disconnects by DREQ; [`Upcalls::disconnected`] follows. Posted requests may still complete
+    /// until then. Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
 
-    /// Lets the next drop of the link proceed without the reply to DREQ. The peer's REQ sets the
-    /// time for repeats. A port may have few DREQs outstanding for all connections of the host.
+    /// Lets the next drop of the link proceed without the reply to DREQ. The peer's REQ determines
+    /// the time between retries of the DREQ. A port may have few outstanding DREQs for all
+    /// connections of the host.
     pub(crate) fn give_up(&self) {
         self.inner.state.lock().given_up = true;
     }
@@ -192,8 +193,8 @@ impl<O: Upcalls> Inner<O> {
         self.qp.as_ref().ok_or(EINVAL)
     }
 
-    /// Changes to [`Phase::Closed`] and returns the phase before. Without a handle this also ends
-    /// the link.
+    /// Changes to [`Phase::Closed`] and returns the previous phase. Without a handle this also
+    /// destroys the link.
     pub(super) fn close(self: &Arc<Self>) -> Phase {
         let mut state = self.state.lock();
         let was = state.phase;
@@ -206,13 +207,13 @@ impl<O: Upcalls> Inner<O> {
         was
     }
 
-    /// Queues the check that this can be destroyed.
+    /// Queues the check if this object can be destroyed.
     fn finish(self: &Arc<Self>) {
         work::defer::<Arc<Self>, 1>(self.clone());
     }
 
     /// Until [`Inner::decided`] the request owns the id, even if the handle is dropped: destroying
-    /// the id would reject a request that has to be repeated.
+    /// the id would reject a request that the peer has to repeat.
     pub(super) fn undecided(&self) {
         self.state.lock().undecided = true;
     }
@@ -249,7 +250,7 @@ impl<O: Upcalls> Inner<O> {
         // If one of these fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
-            // The peer may not have learned yet that it is connected.
+            // The peer may not know yet that it is connected.
             Phase::Replied => id.reject(reason::CONSUMER),
             // Not connected, or the drop of the link does the rest.
             _ => Ok(()),
@@ -270,7 +271,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
     fn run(this: Arc<Self>) {
         if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
-                // Fails when the RTU has arrived meanwhile, which is just as good.
+                // Fails if the RTU has arrived meanwhile, which has the same effect.
                 let _ = id.message_came();
             }
         }
@@ -290,7 +291,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Runs when the handle was dropped, and again after each change.
+    /// Destroys the id if possible. Runs when the handle was dropped, and again after each change.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
         state.dropped = true;
@@ -298,13 +299,13 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
         let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
         drop(state);
         drop(owner);
-        // `decided` gets here again.
+        // `decided` calls this again.
         if undecided {
             return;
         }
 
-        // A DREQ without a reply is repeated only while the id lives. So wait for the reply,
-        // unless that is over: `close` gets here again, and so does the removal of the device.
+        // A DREQ without a reply is repeated only while the id exists. So wait for the reply,
+        // unless that is over: `close` and the removal of the device call this again.
         if was == Phase::Established {
             this.disconnect();
         }
@@ -313,7 +314,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // Waits for callbacks, which take the locks, so without them.
+        // Waits for callbacks, which take the locks, so none is held.
         let id = this.id.lock().take();
         drop(id);
         let client = this.state.lock().client.take();

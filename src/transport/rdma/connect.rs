@@ -13,7 +13,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<O: Upcalls> CmLink<O> {
-    /// Makes both halves of a connection for a request.
+    /// Makes both halves of a connection before its request.
     pub(super) fn active(
         device: &DeviceRef,
         config: &Config,
@@ -71,7 +71,7 @@ impl<O: Upcalls> Inner<O> {
         reads_out: u8,
         reads_in: u8,
     ) {
-        // Without an owner, the id is about to be destroyed, which rejects the peer.
+        // Without an owner, the id will be destroyed, which rejects the peer.
         let Some(owner) = self.owner() else { return };
         if self.phase() != Phase::Requested {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Arrival and removal of devices. A [`Service`] is the module's registration with RDMA.
+//! Handles added and removed devices. A [`Service`] is the module's registration with RDMA.
 
 use super::accept::Acceptor;
 use super::listen::open;
@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
 
-/// Maximum number of devices: rxe makes any number of them.
+/// Maximum number of devices: rxe can create any number.
 const DEVICES: usize = 1 << 15;
 
 /// Client of the RDMA core.
@@ -27,7 +27,7 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         let mut listens = vec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
         vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
-            // A port without a listener does not keep the device from being used.
+            // A port that cannot be opened does not prevent the use of the device.
             match open::<O, A>(device, port.number) {
                 Ok(id) => drop(listens.push_within_capacity((port.number, id))),
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
@@ -49,7 +49,7 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         let at = registry.devices.iter().position(|l| l.device == *device);
         let entry = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
-        // Waits for requests in progress; no more connections arrive afterwards.
+        // Waits for requests in progress; no connections arrive afterwards.
         drop(entry);
 
         notify(device);
@@ -60,8 +60,8 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
     }
 }
 
-/// Notifies all clients of a device of its removal. No client can be added any more, so one round
-/// reaches all. Calls them without the lock.
+/// Notifies all clients of a device of its removal. No client can be added any more, so one pass
+/// reaches all. The clients are called without the lock.
 fn notify(device: &DeviceRef) {
     let mut from = 0;
     loop {
@@ -79,7 +79,7 @@ fn notify(device: &DeviceRef) {
 /// The module's registration with RDMA. Its drop removes all devices from their owners and waits
 /// for that.
 pub(crate) struct Service {
-    // In this order: the workqueue destroys the objects that the clients' devices wait for.
+    // Dropped in this order: the workqueue destroys the objects that the client's devices wait for.
     client: Option<KBox<dyn Send + Sync>>,
     _worker: Worker,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Service {
 ///
 /// # Errors
 ///
-/// `EBUSY`: registered already. `ENOMEM`.
+/// `EBUSY`: already registered. `ENOMEM`.
 pub(crate) fn start<O: Upcalls, A: Acceptor<O>>() -> Result<Service> {
     registry::start();
     // Its drop undoes the following steps.

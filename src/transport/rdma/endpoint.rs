@@ -3,7 +3,7 @@
 //! Messages of a connection.
 //!
 //! An [`Endpoint`] is one end of a connection for sending and receiving: a QP with its posted
-//! buffers and blocks. All are destroyed together.
+//! buffers and blocks. All of these are destroyed together.
 
 use super::registry;
 use crate::memory::pinned::{Charged, Pinned};
@@ -23,18 +23,18 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// First delay before another attempt to destroy a QP that the driver has refused to destroy (ms).
-/// It doubles each time.
+/// Delay before the first retry to destroy a QP that the driver has refused to destroy (ms).
+/// Doubled by each retry.
 const PAUSE: u32 = 20;
 /// Number of times the delay doubles: up to 1.28 s.
 const DOUBLINGS: u32 = 6;
-/// Time before the RCU grace period that the destruction of a QP waits for is expedited (ms): more
+/// Delay before the RCU grace period that the destruction of a QP waits for is expedited (ms): more
 /// than the usual few ticks.
 const GRACE: u32 = 20;
-/// Refusals, in four seconds, after which the failure counts as permanent.
+/// Number of refusals, in four seconds, after which the failure counts as permanent.
 const MANY: u32 = 8;
 
-/// Parts of an endpoint; the workqueue destroys them.
+/// Objects of an endpoint, destroyed by the workqueue.
 #[pin_data]
 struct DestroyWork {
     /// `None` only during construction and drop.
@@ -51,10 +51,10 @@ impl_has_delayed_work! {
 }
 
 impl DestroyWork {
-    /// Retries later. All that the device may access stays, and so do the device and the owner,
-    /// which keeps the module loaded.
+    /// Retries later. All memory that the device may access stays, and so do the device and the
+    /// owner, which keeps the module loaded.
     fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Charged>) {
-        // it accepts nothing more from a peer
+        // the QP accepts nothing more from a peer
         endpoint.qp().to_error();
         let this = self.as_mut().project();
         let pause = PAUSE << (*this.refused).min(DOUBLINGS);
@@ -112,7 +112,7 @@ impl Endpoint {
             }),
             GFP_KERNEL,
         )?;
-        // last, since its end may take long
+        // last, since destroying it may take long
         *remains.as_mut().project().endpoint = Some(make()?);
         Ok(Endpoint {
             remains: Some(remains),
@@ -246,7 +246,8 @@ impl Endpoint {
         })
     }
 
-    /// Notifies of all messages: senders of other systems mark urgent messages only, or none.
+    /// Requests a notification of every message: other implementations set the solicited event for
+    /// urgent messages only, or for none.
     pub(crate) fn arm_receive(&mut self, _of: NotifyOn) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, verbs::Endpoint::arm_receive)

@@ -2,7 +2,8 @@
 
 //! Listening ports.
 //!
-//! A [`Listening`] directs requests for a port to the [`Acceptor`], on all devices, now and later.
+//! Listening ports: a [`Listening`] passes requests for a port to the [`Acceptor`], on all present
+//! and future devices.
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
@@ -31,21 +32,21 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
         let device = registry::lock()
             .ok()
             .and_then(|r| r.find(|d| incoming.is_at(d)));
-        // `None`: it is being removed.
+        // `None`: the device is being removed.
         let Some(device) = device else {
             return Answer::Reject(reason::NO_SERVICE);
         };
         let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
-        // A QP with a larger MTU than its port would lose each message of several packets.
+        // A QP with a larger MTU than its port would lose every message of several packets.
         let port_mtu = device.port_mtu(incoming.device_port());
         if port_mtu.is_ok_and(|most| incoming.path_mtu() > most) {
             return Answer::Reject(reason::PATH_MTU);
         }
         let request = Request::new(incoming, device, net, ifindex, port);
         let answer = match A::request(&request) {
-            // It matters only if no link was made.
+            // Used only if no link was made.
             Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
             Verdict::Reject => Answer::Reject(reason::CONSUMER),
             Verdict::Unknown => Answer::Reject(reason::NO_SERVICE),
@@ -56,9 +57,9 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
     }
 }
 
-/// Returns the destination of a Hello. InfiniBand's GIDs do not contain the IP address; rdma_cm
-/// takes it from the private data, too. A request without a Hello goes to the acceptor, which
-/// counts it, where the GID alone determines the namespace.
+/// Returns the destination of a Hello. InfiniBand GIDs do not contain the IP address; rdma_cm takes
+/// it from the private data, too. A request without a Hello is passed to the acceptor, which counts
+/// it; its namespace follows from the GID alone.
 fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     let ip = match (hello[17] >> 4, hello[60..].first_chunk::<4>()) {
         (4, Some(ip)) => IpAddr::V4(Ipv4Addr::from(*ip)),
@@ -87,15 +88,16 @@ pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) ->
 /// Directs requests for a port to the acceptor. Dropped in process context.
 pub(crate) struct Listening {
     port: u16,
-    /// Allocated at the beginning, because the end must not fail.
+    /// Allocated at the start, because ending must not fail.
     reaper: Arc<ListenReaper>,
 }
 
-/// Listens at a port, on all devices now and later. Any number may listen at the same port.
+/// Listens at a port, on all present and future devices. Any number of callers may listen at the
+/// same port.
 ///
 /// # Errors
 ///
-/// `ENOMEM`. `EADDRINUSE`: another module has the port on some device.
+/// `ENOMEM`. `EADDRINUSE`: another module listens at the port on some device.
 pub(crate) fn listen(port: u16) -> Result<Listening> {
     let reaper = ListenReaper::new(port)?;
     let mut guard = registry::lock()?;
@@ -143,13 +145,12 @@ impl Drop for Listening {
     }
 }
 
-/// Ends listening at unused ports. The last [`Listening`] does not do this itself: the end of
-/// listening waits for requests in progress, and these may wait for locks that the dropper of a
-/// `Listening` holds.
+/// Stops listening at unused ports. The drop of the last [`Listening`] does not do this: stopping
+/// waits for requests in progress, which may wait for locks that the caller of the drop holds.
 #[pin_data]
 struct ListenReaper {
     port: u16,
-    /// Ending listeners may call into the module.
+    /// The end of listeners may call into the module.
     _module: ModuleRef,
     #[pin]
     work: Work<ListenReaper>,

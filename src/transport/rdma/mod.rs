@@ -3,9 +3,8 @@
 //! Connections by an RDMA device: InfiniBand, or RoCE.
 //!
 //! A connection has two halves with separate lifetimes. The [`Endpoint`] carries messages and
-//! belongs to the holder of the connection's lock. The [`CmLink`] is the connection manager's
-//! side; it makes upcalls to the connection's owner ([`Upcalls`]) in process context, one at a
-//! time.
+//! belongs to the holder of the connection's lock. The [`CmLink`] is the connection manager's side;
+//! it calls the connection's owner ([`Upcalls`]) in process context, one call at a time.
 //!
 //! * [`resolve`]: from an IP address to a route and a link (active side);
 //! * [`connect`]: REQ and its replies;
@@ -16,12 +15,11 @@
 //! * [`registry`]: devices, listening ports, and the clients of each device;
 //! * [`device`]: arrival and removal of devices.
 //!
-//! **References.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner
-//! in turn. The owner breaks the cycle by dropping them: on close, on a refusal, and on
+//! **References.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner in
+//! turn. The owner breaks the cycle by dropping them: on close, on a refusal, and on
 //! [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped in any
-//! context, in upcalls and under spinlocks, because the module's workqueue destroys their parts;
-//! the owner's last reference may be dropped there, too. The drop of a connected link disconnects
-//! from the peer.
+//! context, in upcalls and under spinlocks: the module's workqueue destroys their parts, and may
+//! drop the owner's last reference. The drop of a connected link disconnects from the peer.
 //!
 //! **Locks.** The lock of [`registry`] is a mutex, inner to all locks of the owner that may sleep;
 //! no upcall is made under it. The state of a link has a spinlock under which nothing is called.
@@ -47,5 +45,5 @@ use super::{
     REQUEST_DATA,
 };
 
-/// First of SDP's service IDs; the port is added (IBA Annex A4).
+/// First of SDP's service IDs, to which the port is added (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;

@@ -14,7 +14,7 @@ use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
 
 late_mutex! {
-    /// The one registry. No upcall is made under its lock.
+    /// The registry of the module. No upcall is made under its lock.
     mod registry, REGISTRY: Registry = Registry::new()
 }
 pub(super) use registry::{lock, start};
@@ -22,15 +22,15 @@ pub(super) use registry::{lock, start};
 /// A listening port, on all devices.
 pub(super) struct Port {
     pub(super) number: u16,
-    /// Number of [`Listening`](super::Listening)s; 0 for a moment, until listening has ended on
-    /// all devices.
+    /// Number of [`Listening`](super::Listening)s; 0 for a short time, until listening has stopped
+    /// on all devices.
     pub(super) users: u32,
 }
 
 /// User of a device that is notified of its removal.
 pub(super) trait RemovalClient: Send + Sync + 'static {
-    /// The device is being removed. Called a second time when the end takes too long. Context:
-    /// process, without locks.
+    /// Handles the removal of the device. Called a second time if the cleanup takes too long.
+    /// Context: process, without locks.
     fn device_goes(self: Arc<Self>);
 }
 
@@ -49,7 +49,7 @@ pub(super) fn take_queues(device: &DeviceRef) -> Option<QueueSet> {
     lock().ok()?.entry(device)?.spare.pop()
 }
 
-/// Keeps the queues of an endpoint for another one, unless there are enough or the device is being
+/// Keeps the queues of an endpoint for another one, unless enough are kept or the device is being
 /// removed. Context: process.
 pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
     let most = usize::try_from(params::spare_queues()).unwrap_or(0);
@@ -60,7 +60,7 @@ pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
     let surplus = (spare.len() > most).then(|| take(spare));
     let rest = vec::push(spare, most, queues, GFP_KERNEL).err();
     drop(registry);
-    // waits for the device
+    // the drop waits for the device
     drop((surplus, rest));
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Registry {
     pub(super) ports: KVec<Port>,
     pub(super) clients: Option<RBTree<u64, Registered>>,
     next_key: u64,
-    /// Starts listening, with the handler of the module's one acceptor.
+    /// Starts listening, with the handler of the module's only acceptor.
     pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
 }
 
@@ -119,12 +119,12 @@ impl Registry {
         Ok(key)
     }
 
-    /// Reverses [`Registry::add_client`]. The caller drops the result without the lock.
+    /// Reverses [`Registry::add_client`]. The caller drops the result without holding the lock.
     pub(super) fn remove_client(&mut self, key: u64) -> Option<Registered> {
         self.clients.as_mut()?.remove(&key)
     }
 
-    /// Returns the first client of a device whose key is at least `from`, and its key.
+    /// Returns the client of a device with the lowest key from `from` on, and that key.
     pub(super) fn next_of(
         &mut self,
         device: &DeviceRef,

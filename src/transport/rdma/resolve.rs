@@ -2,8 +2,8 @@
 
 //! Address and route resolution, and the connection request (active side).
 //!
-//! A [`Resolver`] is one attempt to resolve an address. Its result serves [`Resolver::create`] and
-//! [`Resolver::connect`]; then it can be dropped.
+//! A [`Resolver`] is one attempt to resolve an address. Its result is used by [`Resolver::create`]
+//! and [`Resolver::connect`]; then it can be dropped.
 
 use super::registry;
 use super::{Attempt, CmLink, Config, Endpoint, Net, ResolverId, Upcalls, REQUEST_DATA};
@@ -22,32 +22,32 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// Time of the first attempt to find a neighbour (ms); each further one has four times as much.
-/// `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same host
-/// does. It then finds it only after the time-out.
+/// Timeout of the first attempt to resolve a neighbour (ms); each further one is four times as
+/// long. `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same
+/// host does. It then finds the neighbour only after the timeout.
 const FIRST_TRY: u32 = 10;
 
-/// Query of a search.
+/// Parameters of a search.
 struct Query {
     source: Option<Address>,
     destination: Address,
     tos: Option<u8>,
-    /// Time limit for either half of the search.
+    /// Time limit for either half of the search (ms).
     timeout_ms: u32,
     began: Instant<Monotonic>,
     next_try: u32,
 }
 
 enum LookupState {
-    /// Not begun, or between two attempts.
+    /// Not started, or between two attempts.
     Nothing,
-    /// Searching, or found, with this id.
+    /// Searching by the route with this id, or found.
     By(RouteId),
     /// Cancelled.
     Over,
 }
 
-/// State that the callbacks of a search use and the workqueue destroys.
+/// State used by the callbacks of a search and destroyed by the workqueue.
 #[pin_data]
 struct Lookup<O: Upcalls> {
     owner: ARef<O>,
@@ -87,7 +87,7 @@ impl<O: Upcalls> WorkItem<1> for Lookup<O> {
 
     fn run(this: Arc<Self>) {
         let last = core::mem::replace(&mut *this.found.lock(), LookupState::Over);
-        // Waits for callbacks, which take the lock, so without the lock.
+        // Waits for callbacks, which take the lock, so it is not held.
         drop(last);
     }
 }
@@ -103,10 +103,9 @@ impl<O: Upcalls> Lookup<O> {
         ResolverId::of(self)
     }
 
-    /// Tries to find the neighbour. Not called from a callback.
+    /// Tries to resolve the neighbour. Not called from a callback.
     ///
-    /// Uses a new id each time: an id used again would wait for its own last callback, here under
-    /// the lock.
+    /// Uses a new id each time: a reused one would wait for its own last callback, under the lock.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
         let mut query = self.query.lock();
@@ -122,7 +121,7 @@ impl<O: Upcalls> Lookup<O> {
         if let LookupState::Over = &*id {
             return Err(ENODEV);
         }
-        // Callbacks may run at once; they find the id when the lock is free.
+        // Callbacks may run at once; they find the id when the lock is released.
         let begun = new.begin(source.as_ref(), &destination, tos, time);
         if begun.is_ok() {
             *id = LookupState::By(new);
@@ -160,7 +159,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
             }
             RouteEvent::RouteFound => self.notify(usable(route).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
-                // Not from here: a new attempt begins with the end of this one.
+                // Not from this callback: a new attempt destroys the id of this one.
                 work::defer::<Arc<Self>, 0>(self);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
@@ -175,11 +174,11 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
     }
 }
 
-/// Returns the errno of TCP's connect(2) for it.
+/// Returns the errno of TCP's connect(2) for an error of the resolver.
 fn error(e: Error) -> Error {
     match Errno::of(e) {
         NO_DEVICE | EADDRNOTAVAIL => ENETUNREACH.into(),
-        // No neighbour replies.
+        // The neighbour does not reply.
         ETIMEDOUT => EHOSTUNREACH.into(),
         _ => e,
     }
@@ -189,7 +188,7 @@ fn error(e: Error) -> Error {
 fn usable(route: &Route) -> Result<DeviceRef> {
     let device = registry::lock()?.find(|d| route.is_at(d)).ok_or(ENETDOWN)?;
     if !device.port_has_cm(route.device_port()?) {
-        // iWARP: another connection manager, other rules.
+        // iWARP has another connection manager and other rules.
         return Err(ENETUNREACH.into());
     }
     Ok(device)
@@ -222,14 +221,14 @@ impl<O: Upcalls> Resolver<O> {
         self.search.id()
     }
 
-    /// Starts, once. [`Upcalls::resolved`] brings the result, possibly before this returns.
+    /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before this returns.
     ///
-    /// `source`: local address, otherwise that of the route; ports are ignored. `timeout_ms`: for
+    /// `source`: local address, `None` for that of the route; ports are ignored. `timeout_ms`: for
     /// either half of the search. `tos`: the DSCP and ECN bits.
     ///
     /// # Errors
     ///
-    /// Failures that are known at once; `resolved` is not called then.
+    /// Returns immediate errors; `resolved` is not called for them.
     pub(crate) fn start(
         &self,
         source: Option<&Address>,
@@ -255,22 +254,22 @@ impl<O: Upcalls> Resolver<O> {
         }
     }
 
-    /// Returns the local address, with port 0. Known when resolved.
+    /// Returns the local address, with port 0. Valid once resolved.
     pub(crate) fn source(&self) -> Result<Address> {
         self.with(|id| id.source())
     }
 
-    /// Returns the interface to the peer, 0 if unknown.
+    /// Returns the index of the interface to the peer, 0 if unknown.
     pub(crate) fn ifindex(&self) -> u32 {
         self.with(|id| Ok(id.ifindex())).unwrap_or(0)
     }
 
-    /// Returns true if the link is InfiniBand, false for Ethernet. Known when resolved.
+    /// Returns true if the link is InfiniBand, false for Ethernet. Valid once resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
         self.with(|id| Ok(usable(id)?.port_is_infiniband(id.device_port()?)))
     }
 
-    /// Makes the two halves of a connection. Receives can be posted.
+    /// Makes the two halves of a connection. Receives can be posted afterwards.
     ///
     /// # Errors
     ///
@@ -283,7 +282,7 @@ impl<O: Upcalls> Resolver<O> {
         let (device, port, pkey_index) = self.with(|id| {
             let device = usable(id)?;
             let port = id.device_port()?;
-            // the port is not in the path's partition
+            // the port is not a member of the path's partition
             let pkey_index = device
                 .find_pkey(port, id.pkey()?)
                 .map_err(|_| ENETUNREACH)?;
@@ -297,7 +296,7 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not resolved, or requested before. Others: from sending.
+    /// `EINVAL`: not resolved, or already requested. Others: the error of sending.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
