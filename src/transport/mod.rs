@@ -65,7 +65,7 @@
 //! [`Upcalls::send_ready`]. So the caller drops the transport and waits until [`Watch::is_held`] is
 //! false. The wait depends on no peer or process and need not be killable.
 //!
-//! **When the device goes**, nothing waits for a program. Mappings belong to the transport
+//! **When the device is removed**, no step waits for a program. Mappings belong to the transport
 //! ([`crate::sys::rdma::mapper`]) and end with it. Pinning may fault, and a page fault has no time
 //! limit. So a [`Pinned`] holds the device only after pinning, and its owner posts or releases it
 //! without accessing the program's memory. A [`Pinning`] does not hold the device.
