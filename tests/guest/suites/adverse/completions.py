@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion queues with every behaviour allowed to a driver: cases of other suites, on each such
-device."""
+"""Completion queues with every behaviour that drivers may show: runs cases of other suites on each
+such device."""
 
 import itertools
 import time
@@ -10,7 +10,7 @@ from lib.registry import case
 
 from ..zcopy.blocks import eager
 
-# Each behaviour by itself, and all together.
+# Each behaviour alone, and all together.
 DEVICES = {
     "unarmed": dict(unarmed=1),
     "one": dict(one=1),
@@ -46,8 +46,8 @@ def answers(e):
 
 @case(families=("v4",), reference=False)
 def out_of_order(e):
-    """The completion of a SEND overtakes that of the READ in front of it, as on siw. The memory may
-    not be written yet: the connection ends, and the reader gets no byte of it."""
+    """The completion of a SEND overtakes that of an earlier READ, as on siw. The READ may not have
+    written the memory yet: the connection ends, and the reader gets no byte of it."""
     size = 1 << 16
     near, far = e.pair()
     eager(near)
@@ -73,7 +73,7 @@ def out_of_order(e):
 
 
 def on_device(name, settings, other, module=__name__):
-    """The case on that device."""
+    """Runs the case on that device."""
     def run(e):
         with adverse.device(e, **settings):
             other.function(e)

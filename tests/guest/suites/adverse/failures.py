@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Devices that fail: bytes taken arrive whole or both ends get an error, no call waits for ever,
-and nothing is left. Random choices come from the seed (`env ADVERSE_SEED=7 tests/guest/run
-adverse`)."""
+"""Devices that fail: accepted bytes arrive completely or both ends get an error, no call waits for
+ever, and no resource is left. Random choices come from the seed (`env ADVERSE_SEED=7
+tests/guest/run adverse`)."""
 
 import contextlib
 import os
@@ -35,11 +35,11 @@ EVENTS = {"DEVICE_FATAL": 8, "PORT_ACTIVE": 9, "PORT_ERR": 10, "LID_CHANGE": 11,
 
 
 class Lost(Exception):
-    """No connection was to be had."""
+    """No connection could be made."""
 
 
 def connected(e, listener, zero_copy):
-    """Both ends of a new connection."""
+    """Returns both ends of a new connection."""
     near = e.socket()
     got = e.error(near.connect, e.address(e.there, listener.port))
     if got != "ok":
@@ -51,12 +51,12 @@ def connected(e, listener, zero_copy):
             e.check(got in LOST, f"recv() of what nobody accepted gave {got}")
             raise Lost(got)
         far = e.keep(listener.accept()[0])
-        # a connection whose connect() has failed may have been accepted
+        # a connection may have been accepted although its connect() has failed
         if e.outcome(far.getpeername) == near.getsockname():
             break
         far.close()
     else:
-        raise CaseFailure("connect() said yes, and there is nothing to accept, and no error")
+        raise CaseFailure("connect() succeeded, but accept() has neither a connection nor an error")
     if zero_copy:
         eager(near)
         eager(far)
@@ -64,14 +64,15 @@ def connected(e, listener, zero_copy):
 
 
 def send(e, source, *args):
-    """A send(2) without memory accepts no bytes: the program ends its stream."""
+    """A send(2) that fails for lack of memory accepts no bytes: the program then ends its
+    stream."""
     if (sent := e.outcome(pattern.send, source, *args)) == "ENOMEM":
         e.outcome(source.shutdown, socket.SHUT_WR)
     return sent
 
 
 def transfer(e, pair, total, zero_copy, during=lambda: None):
-    """Sends so much both ways. Returns the errors of the calls."""
+    """Sends this many bytes in both directions. Returns the errors of the calls."""
     sizes, flags = ([65536, 130_000], socket.MSG_WAITALL) if zero_copy else ([1, 70_000, 3000], 0)
     tasks = []
     for seed, (source, target) in enumerate((pair, pair[::-1])):
@@ -81,16 +82,15 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
     ends = [task.result() for task in tasks]
     for sent, received, peer_sent in (ends[0], ends[3], ends[2]), (ends[2], ends[1], ends[0]):
         e.check(sent in (total, "ENOMEM", *LOST), f"calls ended with {ends}")
-        # as on TCP, one call of a socket gets the error, and the next the end; so does a reader of
-        # a stream that ends early
+        # as on TCP, one call of a socket returns the error, and the next one the end of the stream;
+        # so does a reader of a stream that ends early
         told = received in LOST or sent != total
         e.check(received == total or told or peer_sent == "ENOMEM", f"calls ended with {ends}")
     return ends
 
 
 def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None):
-    """Runs one connection. Returns true if it lived to its end. `told` gets the errors of its
-    calls."""
+    """Runs one connection. Returns true if it survived. `told` collects the errors of its calls."""
     try:
         pair = connected(e, listener, zero_copy)
     except Lost:
@@ -105,7 +105,7 @@ def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None
 
 
 def works_again(e):
-    """Nothing is left of the earlier connections."""
+    """Checks that no resource of earlier connections is left and that a new one works."""
     nothing_left(e)
     e.check(exchange(e, e.listen(), False), "a connection is lost though nothing fails any more")
     e.check(exchange(e, e.listen(), True), "a connection is lost though nothing fails any more")
@@ -114,8 +114,8 @@ def works_again(e):
 
 def failing(name, settings):
     def run(e):
-        """It ends some connections, and no others."""
-        # each connection makes queues of its own
+        """Some connections end, the others do not."""
+        # each connection creates its own queues
         with either.parameters(spare_queues=0), adverse.device(e, seed=SEED, **settings):
             listener = e.listen()
             ends = [exchange(e, listener, number % 2 > 0) for number in range(12)]
@@ -132,7 +132,7 @@ for _name, _settings in FAILURES.items():
 
 @case(reference=False, families=("v4",), timeout=180)
 def mapping(e):
-    """Memory that cannot be described to a region is copied."""
+    """Memory that does not fit a memory region is copied."""
     with adverse.device(e, seed=SEED, fail_map=400):
         listener = e.listen()
         for _ in range(6):
@@ -152,7 +152,7 @@ def elsewhere(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def by_itself(e):
-    """Idle and busy queue pairs enter the error state by themselves: tasks that wait there get the
+    """Idle and busy queue pairs enter the error state spontaneously: waiting tasks get the
     error."""
     with adverse.device(e, seed=SEED):
         listener = e.listen()
@@ -169,7 +169,7 @@ def by_itself(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def told(e):
-    """Events of the device and its port: no connection is lost by one."""
+    """Events of the device and its port do not end a connection."""
     with adverse.device(e):
         for name, number in EVENTS.items():
             ends = exchange(e, e.listen(), False, lambda: adverse.behave(event=number))
@@ -177,7 +177,7 @@ def told(e):
     works_again(e)
 
 
-# Random settings of a device, with their maximum.
+# Random settings of a device, each with its maximum.
 LIBERTIES = {
     "unarmed": 1, "one": 1, "none": 4, "spurious": 60, "late": 3000, "sent_late": 3000, "received_late": 3000, "elsewhere": 1, "limits": 15,
     "fail_create": 100, "fail_post": 10, "fail_map": 300, "fail_reg": 100, "busy": 3,
@@ -186,8 +186,7 @@ ROUNDS = 12
 
 
 def mixed(e, removes):
-    """Random settings and random events in the middle, with the device removed in each of them, or
-    not."""
+    """Random settings and random events during transfers, with and without a device removal."""
     dice = random.Random(SEED)
     device = netns.device()
 
@@ -225,7 +224,7 @@ def at_random(e):
 
 @case(reference=False, families=("v4",), timeout=600)
 def removed(e):
-    """The device is removed in the middle."""
+    """The device is removed during transfers."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     mixed(e, True)

@@ -12,15 +12,15 @@ from .failures import nothing_left, transfer, works_again
 
 LEVEL = 3
 TOTAL = 100_000
-# A P_Key that rxe's ports do not have.
+# A P_Key missing from rxe's ports.
 NO_PKEY = 0x8001
 LATE = 1.2
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def path(e):
-    """The request has the subnet manager's path, and its service level whatever SO_PRIORITY is.
-    With link_layer_ib_only neither end would have Ethernet."""
+    """The request uses the subnet manager's path and its service level, whatever SO_PRIORITY is.
+    With link_layer_ib_only, neither end would have Ethernet."""
     listener = e.listen()
     with either.parameters(sdp_link_layer_ib_only=1):
         e.equal(e.error(e.socket().connect, e.address(e.there, listener.port)), "ENETUNREACH", "by Ethernet")
@@ -40,7 +40,7 @@ def path(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def partition(e):
-    """A path in a partition that the port is not in."""
+    """A path in a partition that the port does not belong to."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_pkey=NO_PKEY):
         got = e.error(e.socket().connect, e.address(e.there, listener.port))
@@ -50,8 +50,8 @@ def partition(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def late(e):
-    """The subnet manager takes more than a second: a blocking connect(2) succeeds then, a non-
-    blocking one gets its event, and a closed socket leaves nothing."""
+    """The subnet manager takes more than a second: a blocking connect(2) then succeeds, a
+    non-blocking one gets its event, and a closed socket leaves no resource."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_late=int(LATE * 1000)):
         since = time.monotonic()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device with DMA addresses of its own and bounce buffers: bytes without synchronisation arrive
-wrong, and the kernel reports violations of the DMA API."""
+"""A device with its own DMA addresses and bounce buffers: unsynchronised bytes arrive wrong, and
+the kernel reports violations of the DMA API."""
 
 import itertools
 import pathlib
@@ -28,7 +28,7 @@ CASES = (
     "close.closing.with_much_queued", "close.shutdown.behind_data",
     "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted", "zcopy.blocks.both_ways",
     "zcopy.blocks.vectors", "zcopy.blocks.reader_times_out",
-    # rxe is below these devices, too: its faults after a loss are worked around
+    # rxe underlies these devices: faults after a loss need the same workarounds
     "stress.faults.loss_without_copies",
 )
 
@@ -36,12 +36,12 @@ CASES = (
 @case(reference=False, families=("v4",), timeout=240)
 def both_ways(e):
     """Bytes of every size, copied and not, from and to reused buffers. No memory is mapped in
-    atomic context (the kernel would warn), and no mapping is left."""
+    atomic context (the kernel would warn), and no mapping is leaked."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             before = adverse.read("windows")
             e.check(before > 0, "the device has no mappings: it has no addresses of its own")
-            # else nobody would look at what this device does
+            # otherwise no check covers this device
             e.check(not DEBUG.exists() or " sdp_adverse " in (DEBUG / "dump").read_text(), "its mappings are not noted for what looks at the DMA API")
             for zero_copy, cache in ((False, -1), (True, -1), (False, 1), (True, 1)):
                 adverse.behave(**settings)
@@ -55,14 +55,14 @@ def both_ways(e):
             unpinned(e)
             e.until(lambda: adverse.read("windows") <= before, "the end of all mappings")
             if DEBUG.exists():
-                # The kernel's log has the first of them only.
+                # The kernel logs only the first violation.
                 said = {name: (DEBUG / name).read_text().strip() for name in ("disabled", "error_count")}
                 e.equal(said, {"disabled": "N", "error_count": "0"}, "what looks at the use of the DMA API")
 
 
 @case(reference=False, families=("v4",), timeout=240)
 def failing(e):
-    """A device whose addresses come to an end: it ends some connections, or has bytes copied."""
+    """A device that runs out of DMA addresses: some connections end, or bytes are copied."""
     with adverse.device(e, iommu=ON):
         adverse.behave(iommu=ON, fail_dma=100)
         listener = e.listen()
@@ -73,8 +73,8 @@ def failing(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def no_address_now(e):
-    """Pages of a file without a DMA address are tried again after a while, not all the time. They
-    arrive in the end."""
+    """File pages without a DMA address are retried after a pause, not continuously. Finally they
+    arrive."""
     with adverse.device(e, iommu=ON):
         near, far, file = spliced.sending(e, MIB)
         adverse.behave(iommu=ON, fail_dma=1000)
@@ -90,7 +90,7 @@ def no_address_now(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def failing_for_collected_pages(e):
-    """Pages of a file cannot be mapped for a while: no byte is lost or reordered, and they are sent
+    """File pages cannot be mapped for a while: no byte is lost or reordered, and the pages are sent
     once they can be mapped. Waiting pages are freed with their connection."""
     for lost in (False, True):
         with adverse.device(e, iommu=ON):

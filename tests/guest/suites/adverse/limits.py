@@ -11,16 +11,16 @@ from ..zcopy import pieces, spliced
 from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
 from ..zcopy.notified import Told, give, memory_of
 
-# Refusals for a queue pair: they take longer than ten seconds. For other objects they are as many
-# as the attempts.
+# Number of refusals for a queue pair: the attempts take longer than ten seconds. For other objects
+# one refusal per attempt.
 REFUSALS = 17
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 
 
 @case(families=("v4",), timeout=120)
 def small(e):
-    """Work requests with two SGEs, short queues, short registrations, no inline data: bytes of
-    every size are transferred."""
+    """A device that supports two SGEs, short queues, short registrations and no inline data: bytes
+    of every size are transferred."""
     with adverse.device(e, limits=1):
         near, far = e.pair()
         total = 700_001
@@ -35,8 +35,8 @@ def small(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def inline(e):
-    """Messages of up to sdp_inline_thresh bytes go inline, on a device that grants no more than
-    requested."""
+    """Messages of up to sdp_inline_thresh bytes are sent inline, on a device that grants no more
+    than requested."""
     for most in (48, 20, 64):
         with either.parameters(sdp_inline_thresh=most), adverse.device(e):
             near, far = e.pair()
@@ -50,7 +50,7 @@ def inline(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_without_copies(e):
-    """The same for blocks that are not copied."""
+    """As `small`, for blocks that are not copied."""
     with adverse.device(e, limits=1):
         near, far = e.pair()
         eager(near)
@@ -67,7 +67,8 @@ def small_without_copies(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_in_pieces(e):
-    """The same for pieces of memory: as many are a block as there are pages in a registration."""
+    """As `small`, for scattered memory: a block has as many segments as a registration has
+    pages."""
     with adverse.device(e, limits=1):
         for kind in (pieces.Notified, pieces.Protected):
             pieces.arrive(e, kind(e), pieces.Pieces(pieces.APART), 4, kind.name)
@@ -76,7 +77,7 @@ def small_in_pieces(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def huge(e):
-    """A device whose limits are all at their maximum: the module requests only what a connection
+    """A device that reports the maximum for every limit: the module requests only what a connection
     needs, and one vector for both of its queues."""
     with either.parameters(spare_queues=0), adverse.device(e, limits=16):
         for turn in (1, -1):
@@ -94,8 +95,8 @@ def huge(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_regions(e):
-    """A device without regions, without the kernel's page size, or without READs: blocks use the
-    remaining ways, or are copied."""
+    """A device without memory regions, without the kernel's page size, or without READs: blocks use
+    the remaining methods, or are copied."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far = e.pair()
@@ -114,8 +115,8 @@ def without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def pages_without_regions(e):
-    """The same for pages of files and for non-blocking sends. A block that cannot be read is
-    refused, as nobody cancels it after a while."""
+    """As `without_regions`, for pages of files and for non-blocking sends. A block that cannot be
+    read is refused: no task would cancel it."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far, file = spliced.sending(e, 3 * MIB + 5000)
@@ -151,8 +152,8 @@ def overrun(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
-    """A driver first refuses to destroy queue pairs, completion queues and regions: in the end none
-    is left. A queue pair's completion queues are not destroyed before it."""
+    """A driver at first refuses to destroy queue pairs, completion queues and memory regions: in
+    the end none is left. A queue pair is destroyed before its completion queues."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         for turn in (1, -1):
             near, far = e.pair()
@@ -171,8 +172,8 @@ def busy(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def refused(e):
-    """A driver refuses to destroy queue pairs for long: the removal of the device waits, and the
-    kernel's log names the reason. Then nothing is left of it."""
+    """A driver refuses to destroy queue pairs for a long time: the removal of the device waits, and
+    the kernel's log contains the reason. Afterwards no resource is left."""
     log, device = kmsg.Log(), netns.device()
     with either.parameters(spare_queues=0), adverse.device(e, busy=REFUSALS):
         try:
@@ -192,9 +193,9 @@ def refused(e):
 
 
 def resent(e, gone):
-    """A send of several blocks whose connection is dissolved waits for the end of the queue pair,
-    while the socket has another connection with blocks in flight, some of them `gone` before.
-    Returns true if that happened."""
+    """A connection is dissolved during a send of several blocks, which waits until the queue pair
+    is destroyed. Meanwhile the socket has another connection with blocks in flight, `gone` of which
+    are complete. Returns true if that happened."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)
@@ -229,7 +230,7 @@ def resent(e, gone):
 @case(reference=False, families=("v4",), timeout=180)
 def busy_beside_another_connection(e):
     """A call waits until a queue pair is destroyed, which takes long. Memory of the socket's next
-    connection is not mistaken for the call's."""
+    connection is not confused with the call's."""
     with either.parameters(spare_queues=0):
         for gone in range(3):
             e.lucky(lambda: resent(e, gone), "the call had come back before")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bind(): which addresses it takes, in which form."""
+"""bind(): accepted addresses, and their forms."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ MAPPED = "::ffff:10.77.0.1"
 
 
 def bound_name(e, raw, length=None):
-    """Returns the result of bind(2), and the name afterwards without its port."""
+    """Returns the result of bind(2), and the resulting name without its port."""
     sock = e.socket()
     result = e.error(calls.bind, sock, raw, length)
     family, address, port = calls.sa_text(calls.getsockname(sock)[0])
@@ -73,7 +73,7 @@ def lengths(e):
         e.note(f"length {length}", bound_name(e, raw, length)[:3])
     e.note("negative length", bound_name(e, raw, -1)[0])
     e.note("bad pointer", e.error(calls.plain, "bind", e.socket().fileno(), 8, 16))
-    # qperf's addresses must not be read beyond their end.
+    # qperf passes short addresses: the kernel must not read beyond them
     short = calls.sa_in6("::", 0) + bytes(100)
     for length in (16, 23):
         e.note(f"inet6 of length {length}", bound_name(e, short, length)[0],
@@ -100,7 +100,7 @@ def not_here(e):
 def no_unicast(e):
     """Multicast and broadcast."""
     for host in ("ff02::1", "ff0e::7") if e.six else ("224.0.0.1", "239.1.2.3", "255.255.255.255", "10.77.0.255"):
-        # On TCP IPv4 allows it, to no use.
+        # TCP allows it for IPv4, without use.
         e.note(host, bound_name(e, calls.sa(host, 0))[0], sdp=OneOf("EADDRNOTAVAIL", "EINVAL" if e.six else "ok"),
                because="no RDMA device has such an address")
 
@@ -145,10 +145,10 @@ def foreign_allowed(e):
 
 @case
 def without_a_device(e):
-    """An address of the host that is on no RDMA device."""
+    """An address of the host on a device without RDMA."""
     host = netns.bare(e.six)
     sock = e.socket()
-    # libsdp looks at the option when bind failed, to see whether it shall use TCP for this address.
+    # libsdp reads the option after a failed bind, and uses TCP for certain errors.
     e.note("bind", e.error(sock.bind, e.address(host, 0)), sdp="EADDRNOTAVAIL",
            because="SDP cannot listen or connect where no RDMA device is")
     if e.only_sdp:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`rdma system set netns exclusive`: devices belong to one namespace. (Only with two guests, since
-the mode can be set as long as there is but one network namespace.)"""
+"""`rdma system set netns exclusive`: devices belong to one namespace. Only with two guests: the
+mode can only be set while a single network namespace exists."""
 
 import os
 
@@ -12,8 +12,9 @@ OWN, INSIDE, CONTAINER = "10.79.0.1", "10.79.0.2", "inner"
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=120)
 def devices(e):
-    """All of rxe's devices belong to the first namespace. Another one, although it has the network
-    device of one, cannot use them any more. The first one and the other host go on as before."""
+    """All of rxe's devices belong to the first namespace. Another namespace cannot use them, even
+    if it contains the network device of one. The first namespace and the other host are not
+    affected."""
     netns.run("self", "rdma system set netns exclusive")
     try:
         for mode in ("exclusive", "shared"):
@@ -46,7 +47,7 @@ def devices(e):
 
 
 def chosen(mode):
-    """The mode cannot be set while there are other namespaces."""
+    """The mode cannot be set while other namespaces exist."""
     try:
         netns.run("self", f"rdma system set netns {mode}")
     except RuntimeError:

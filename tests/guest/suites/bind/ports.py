@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bind(2): ports, the right to have them, and sharing."""
+"""bind(2): ports, privilege for them, and sharing."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ SOL = socket.SOL_SOCKET
 
 @contextlib.contextmanager
 def knob(path, value):
-    """A sysctl of this namespace for a while."""
+    """Sets a sysctl of this namespace temporarily."""
     before = netns.sysctl(path, value)
     try:
         yield
@@ -27,7 +27,7 @@ def knob(path, value):
 
 
 def second_address(e):
-    """Another address on the device of the bed."""
+    """Adds another address to the test device."""
     host = "fd77::11" if e.six else "10.77.0.11"
     netns.run("self", f"ip addr replace {host}/{64 if e.six else 24} dev {netns.device()}" + (" nodad" if e.six else ""))
     return host
@@ -44,7 +44,7 @@ def ephemeral(e):
 
 @case
 def ephemeral_range(e):
-    """The range is the namespace's sysctl, to its last port."""
+    """The range is the namespace's sysctl, including its last port."""
     with knob("ipv4/ip_local_port_range", "40000 40003"):
         ports = [e.bound("self").port for _ in range(4)]
         e.note("ports", sorted(ports))
@@ -104,11 +104,11 @@ def after_failure(e):
 
 @case
 def refused_afterwards(e):
-    """A BPF program of the cgroup, which runs after bind(2) has a port, refuses it: then the socket
-    has none, to listen there either."""
+    """A BPF program of the cgroup, which runs after bind(2) has taken a port, refuses it: then the
+    socket has no port, and cannot listen on that one."""
     sock, port = e.socket(), e.refused_port("self")
     if e.ipproto:
-        # by SDP alone, TCP having no part in it
+        # by SDP alone, without TCP
         sock.set(socket.IPPROTO_TCP, consts.SDP_ROUTE, consts.SDP_ROUTE_SDP)
     with hook(e, POST_BIND, port):
         e.note("refused", e.error(sock.bind, e.address(e.here, port)))
@@ -206,14 +206,14 @@ def reuseport_shares(e):
                     e.keep(sock.accept()[0])
                     accepted[number] += 1
     e.note("accepted", sum(accepted))
-    # one in 2^31 times it is chance
+    # chance produces this once in 2^31
     e.check(all(accepted), f"of {total} connections the listeners got {accepted}")
 
 
 @case
 def halves_of_the_range(e):
-    """connect(2) takes ports from one half of the range, bind(2) from the other, as long as there
-    are any."""
+    """connect(2) takes ports from one half of the range, bind(2) from the other, while any are
+    free."""
     listener = e.listen()
     connected = {e.connect(listener).port % 2 for _ in range(6)}
     e.note("for connect", connected)
@@ -222,7 +222,8 @@ def halves_of_the_range(e):
 
 @case
 def shared_among_destinations(e):
-    """A port chosen by connect(2) serves one connection to each destination, and no other socket.
+    """A port chosen by connect(2) is used for one connection to each destination, and for no other
+    socket.
     """
     listeners = [e.listen() for _ in range(5)]
     accepted = []
@@ -249,7 +250,7 @@ def shared_among_destinations(e):
 
 
 def _closed_by_the_peer(e, near, far):
-    """So that TCP leaves no TIME_WAIT here."""
+    """Lets the peer close first, so that TCP leaves no TIME_WAIT on this side."""
     far.close()
     e.equal(near.recv(1), b"", "the end")
     near.close()
@@ -269,7 +270,7 @@ def _reusable(sock):
 @case
 def held_by_accepted(e):
     """Accepted connections hold their listener's port until the last of them is closed. A
-    disconnected one may listen itself."""
+    disconnected socket may itself listen."""
     listener = e.listen("self", host=e.here)
     port, pairs = listener.port, []
     for number in range(4):
@@ -317,7 +318,7 @@ def privileged(e):
 
 @case
 def root_of_a_user_namespace(e):
-    """Privilege counts in the namespace that owns the network namespace, and nowhere else."""
+    """Privilege counts only in the user namespace that owns the network namespace."""
     def attempts():
         sock = e.socket()
         return {
@@ -377,7 +378,7 @@ def held_by_connection(e):
 
 @case
 def restart_of_a_server(e):
-    """The server closes first; started again with SO_REUSEADDR it has its port at once."""
+    """The server closes first; restarted with SO_REUSEADDR, it can bind its port at once."""
     port = 0
     for round_ in range(3):
         server = e.socket("peer")
@@ -394,7 +395,7 @@ def restart_of_a_server(e):
 
 @case
 def own_space(e):
-    """SDP's ports are not TCP's."""
+    """SDP's ports are independent of TCP's."""
     sock = e.listen("self")
     tcp = e.tcp()
     e.note("TCP on the same port", e.error(tcp.bind, e.address(e.here, sock.port)), sdp="ok",
@@ -409,7 +410,7 @@ def own_space(e):
 
 @case(families=("v6",))
 def both_families(e):
-    """Families 27 and 28 share one space, as TCP's two do."""
+    """Families 27 and 28 share one port space, as TCP's two families do."""
     def four(port, host="0.0.0.0"):
         sock = e.keep(Sock.make(consts.AF_INET_SDP if e.sdp else socket.AF_INET))
         sock.bind((host, port))
@@ -479,7 +480,7 @@ def to_device(e):
 
 @case
 def to_device_connects(e):
-    """A connection leaves by the device, and only that."""
+    """With SO_BINDTODEVICE a connection uses that device only."""
     listener = e.listen()
     good = e.socket()
     good.set(SOL, consts.SO_BINDTODEVICE, netns.device().encode() + b"\0")
@@ -493,8 +494,7 @@ def to_device_connects(e):
 
 @case
 def device_of_listener(e):
-    """A listener on a device gets connections that come in there, and one on another device does
-    not."""
+    """A listener bound to a device gets only connections that arrive on it."""
     name = netns.device("peer").encode()
     listener = e.socket("peer")
     listener.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""close(2): the other end's view, in every order, and the waits of the closing end."""
+"""close(2): effects at the other end, in every order, and how long the call waits."""
 
 import os
 import select
@@ -21,7 +21,7 @@ def linger(sock, seconds, on=1):
 
 @case(hosts=BEDS)
 def plain(e):
-    """An end closes with nothing unread: the other reads everything, then the end."""
+    """An end closes with nothing unread: the other reads everything, then the end of the stream."""
     for first in (0, 1):
         ends = e.pair()
         closer, other = ends[first], ends[1 - first]
@@ -36,8 +36,8 @@ def plain(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def slow_reader(e):
-    """Bytes sent before close(2) arrive however long the reader takes, as long as it makes
-    progress. (They were cut off after 60 s.)"""
+    """Bytes sent before close(2) arrive, however long the reader takes, while it makes progress.
+    (Earlier versions dropped them after 60 s.)"""
     e.needs_wire()
     near, far = e.pair()
     sent = e.fill(near)
@@ -52,7 +52,7 @@ def slow_reader(e):
 
 @case(hosts=BEDS)
 def send_to_closed(e):
-    """Data for an end that has closed: accepted once, then the error, then EPIPE."""
+    """Data for a closed end: the first send succeeds, the next returns the error, then EPIPE."""
     near, far = e.pair()
     far.close()
     e.wait_mask(near, "RDHUP")
@@ -110,8 +110,7 @@ def unread_data_seen_by_calls(e):
 
 @case(hosts=BEDS)
 def data_before_reset(e):
-    """A reset discards unread bytes, or leaves them, but then in order and with the error at the
-    end."""
+    """A reset discards unread bytes, or leaves them in order with the error after them."""
     near, far = e.pair()
     near.send(b"never read")
     far.send(b"on its way")
@@ -127,7 +126,7 @@ def data_before_reset(e):
 
 @case(hosts=BEDS)
 def linger_zero(e):
-    """SO_LINGER with no time: close() resets."""
+    """SO_LINGER with a time of 0: close() resets."""
     for first in (0, 1):
         ends = e.pair()
         closer, other = ends[first], ends[1 - first]
@@ -141,7 +140,7 @@ def linger_zero(e):
 
 @case(hosts=BEDS)
 def linger_zero_after_end(e):
-    """A reset that follows the end of the stream."""
+    """A reset after the end of the stream."""
     near, far = e.pair()
     far.shutdown(socket.SHUT_WR)
     e.wait_mask(near, "RDHUP")
@@ -153,7 +152,7 @@ def linger_zero_after_end(e):
 
 @case(timeout=60)
 def linger_waits(e):
-    """SO_LINGER with time: close() returns once everything has arrived."""
+    """SO_LINGER with a time: close() returns once everything has arrived."""
     near, far = e.pair()
     sent = e.fill(near)
     linger(near, 20)
@@ -190,11 +189,12 @@ def linger_nonblocking(e):
 
 @case(timeout=60)
 def linger_interrupted(e):
-    """A signal ends the lingering, not the delivery."""
+    """A signal ends the lingering; the data still arrives."""
     listener = e.listen()
 
     def run():
-        # The connection is made in the child, which alone has it: only the last close() lingers.
+        # The connection is made in the child, which has the only descriptor: its last close()
+        # lingers.
         near = e.connect(listener)
         linger(near, 60)
         sent = e.fill(near)
@@ -221,7 +221,7 @@ def linger_option(e):
 
 @case(hosts=BEDS, timeout=60)
 def with_much_queued(e):
-    """close() at once after sending much: all of it arrives."""
+    """close() right after sending much data: all of it arrives."""
     for first in (0, 1):
         ends = e.pair()
         closer, other = ends[first], ends[1 - first]
@@ -257,8 +257,8 @@ def both_at_once(e):
 
 @case
 def during_recv(e):
-    """close(2) of a descriptor in one thread does not disturb recv(2) in another: the socket lives
-    until that ends."""
+    """close(2) of a descriptor in one thread does not disturb recv(2) in another: the socket exists
+    until that call ends."""
     near, far = e.pair()
     task = e.task(calls.recv, near.fileno(), 10).wait_asleep("recvfrom")
     near.close()
@@ -288,8 +288,8 @@ def during_send(e):
 
 @case
 def during_accept(e):
-    """close(2) of a listener in one thread leaves accept(2) in another waiting, and it still gets
-    one connection."""
+    """close(2) of a listener in one thread does not wake accept(2) in another, which still gets one
+    connection."""
     listener = e.listen()
     address = e.address(e.there, listener.port)
     task = e.task(calls.accept4, listener.fileno()).wait_asleep("accept4")
@@ -301,7 +301,7 @@ def during_accept(e):
 
 @case(hosts=BEDS)
 def peer_blocked_in_recv(e):
-    """A blocked recv() ends by the other end's close(), and by its reset."""
+    """A blocked recv() returns after the other end's close(), and after its reset."""
     for way in ("close", "reset"):
         near, far = e.pair()
         task = e.task(calls.recv, far, 10)
@@ -313,12 +313,12 @@ def peer_blocked_in_recv(e):
 
 @case(hosts=BEDS, timeout=60)
 def peer_blocked_in_send(e):
-    """A blocked send() ends by the other end's reset."""
+    """A blocked send() returns after the other end's reset."""
     near, far = e.pair()
     e.fill(near)
 
     def send_on():
-        # TCP may find some room all the same, and then the call says how much it took
+        # TCP may find space nevertheless: then the call returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000, NOSIGNAL)
 
@@ -329,7 +329,7 @@ def peer_blocked_in_send(e):
 
 @case(hosts=BEDS)
 def peer_in_poll(e):
-    """Sleepers in poll() and epoll are woken by the other end's close() and reset."""
+    """The other end's close() and reset wake sleepers in poll() and epoll."""
     for way in ("close", "reset"):
         near, far = e.pair()
         task = e.task(far.mask_when, select.POLLIN | consts.POLLRDHUP, e.patience)
@@ -342,7 +342,7 @@ def peer_in_poll(e):
 
 @case(hosts=BEDS)
 def after_half_close(e):
-    """close() of an end whose peer has shut down, and of one that has shut down itself."""
+    """close() of an end whose peer has called shutdown(), and of one that has called it itself."""
     near, far = e.pair()
     near.shutdown(socket.SHUT_WR)
     e.note("end", far.recv(10))
@@ -356,7 +356,7 @@ def after_half_close(e):
 
 @case(hosts=BEDS)
 def data_for_a_closed_half(e):
-    """Data for an end that closed after ending: the sender gets a reset."""
+    """Data for an end that called shutdown() and then close(): the sender gets a reset."""
     near, far = e.pair()
     near.shutdown(socket.SHUT_WR)
     near.close()
@@ -368,7 +368,7 @@ def data_for_a_closed_half(e):
 
 @case(hosts=BEDS, timeout=60)
 def reset_in_transfer(e):
-    """A reset in the middle of a large transfer: bytes read are right, and the error is reported.
+    """A reset during a large transfer: the bytes read are correct, and the error is reported.
     """
     near, far = e.pair()
     task = e.task(lambda: e.outcome(pattern.send, near, 82, 50 << 20, [65536], NOSIGNAL))
@@ -392,7 +392,7 @@ def duplicates(e):
 
 @case(hosts=BEDS)
 def names_after(e):
-    """Names of a connection that is over."""
+    """Local and peer address of a closed connection."""
     near, far = e.pair()
     far.close()
     e.wait_mask(near, "RDHUP")

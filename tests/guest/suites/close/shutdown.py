@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""shutdown(): each direction by itself, and what the other end sees."""
+"""shutdown(): each direction alone, and its effect at the other end."""
 
 import select
 import signal
@@ -31,7 +31,7 @@ def sending_side(e):
 
 @case(hosts=BEDS)
 def receiving_side(e):
-    """SHUT_RD: reads give the end; nothing goes over the wire."""
+    """SHUT_RD: reads return the end of the stream; no message is sent."""
     near, far = e.pair()
     e.note("shutdown", e.error(near.shutdown, RD))
     e.note("recv", near.recv(10))
@@ -43,7 +43,7 @@ def receiving_side(e):
 
 @case(hosts=BEDS)
 def receiving_side_with_data(e):
-    """SHUT_RD leaves what has arrived readable, and what comes later too."""
+    """After SHUT_RD, data that has arrived stays readable, and so does later data."""
     near, far = e.pair()
     far.send(b"before")
     e.unread(near, 6)
@@ -58,7 +58,7 @@ def receiving_side_with_data(e):
 
 @case
 def receiving_side_wakes(e):
-    """A blocked recv() ends when another thread shuts the receiving side."""
+    """SHUT_RD in another thread ends a blocked recv()."""
     for how in (RD, RDWR):
         near, far = e.pair()
         task = e.task(calls.recv, near, 10).wait_asleep("recvfrom")
@@ -72,13 +72,13 @@ def receiving_side_wakes(e):
 
 @case
 def sending_side_wakes(e):
-    """A blocked send() ends when another thread shuts the sending side."""
+    """SHUT_WR in another thread ends a blocked send()."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     near, _ = e.pair()
     e.fill(near)
 
     def send_on():
-        # TCP may find some room all the same, and then the call says how much it took
+        # TCP may find space nevertheless: then the call returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000)
 
@@ -104,7 +104,7 @@ def both_sides(e):
 
 @case(hosts=BEDS)
 def by_both_ends(e):
-    """Each end shuts its sending side: the connection is over."""
+    """Both ends call shutdown(SHUT_WR): the connection is closed."""
     near, far = e.pair()
     near.send(b"from near")
     near.shutdown(WR)
@@ -124,7 +124,7 @@ def by_both_ends(e):
 
 @case(hosts=BEDS)
 def at_the_same_time(e):
-    """Both ends shut down at once, with data in flight."""
+    """Both ends call shutdown() at once, with data in flight."""
     for turn in range(10):
         near, far = e.pair()
         near.send(b"n" * 1000)
@@ -156,7 +156,7 @@ def long_answer(e):
 
 @case(hosts=BEDS, timeout=60)
 def behind_data(e):
-    """The end arrives behind all sent bytes, for any amount in the queue."""
+    """The end of the stream arrives after all sent bytes, for any amount in the queue."""
     near, far = e.pair()
     total = 3 << 20
     task = e.task(lambda: (pattern.send(near, 72, total, [total]), near.shutdown(WR)))
@@ -170,7 +170,8 @@ def behind_data(e):
 
 @case(timeout=60)
 def never_before_data(e):
-    """A reader that polls all the time gets the last bytes, and the end after them."""
+    """A reader that polls continuously gets the last bytes, and the end of the stream after
+    them."""
     listener = e.listen()
     for turn in range(100):
         near, far = e.pair(listener)
@@ -196,7 +197,7 @@ def wrong(e):
 
 @case(hosts=BEDS)
 def states(e):
-    """TCP_INFO's states on the way, where they do not depend on timing."""
+    """TCP_INFO's states during closing, where they do not depend on timing."""
     near, far = e.pair()
 
     def state(sock):

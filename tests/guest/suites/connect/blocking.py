@@ -14,7 +14,7 @@ SOL = socket.SOL_SOCKET
 
 
 def route(e, kind, prefix):
-    """A route of a kind (blackhole, …) to a prefix that nothing else uses."""
+    """Adds a route of a kind (blackhole, …) to an otherwise unused prefix."""
     netns.run("self", f"ip {'-6 ' if e.six else ''}route replace {kind} {prefix}")
 
 
@@ -49,7 +49,7 @@ def bound_first(e):
 
 @case
 def bound_to_any(e):
-    """A wildcard becomes the address that leads to the peer."""
+    """A wildcard is replaced by the address of the route to the peer."""
     listener = e.listen()
     near = e.bound("self", host=e.any)
     before = near.port
@@ -115,7 +115,7 @@ def forms6(e):
 
 @case(families=("v6",))
 def mapped(e):
-    """IPv4 by way of a socket of family 28, and across the two families."""
+    """IPv4 through a socket of family 28, and across the two families."""
     def four(where):
         with netns.inside(where):
             return e.keep(Sock.make(consts.AF_INET_SDP if e.sdp else socket.AF_INET))
@@ -223,7 +223,7 @@ def no_unicast(e):
 
 @case
 def own_address(e):
-    """Both ends on one host, by its address on the wire."""
+    """Both ends on one host, connected by its network address."""
     listener = e.listen("self")
     near = e.socket()
     near.connect(e.address(e.here, listener.port))
@@ -264,7 +264,7 @@ def again(e):
 
 @case(timeout=60)
 def send_timeout(e):
-    """SO_SNDTIMEO ends the waiting, not the connecting."""
+    """SO_SNDTIMEO ends the call, not the connection attempt."""
     sock = e.socket()
     sock.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("=qq", 0, 300000))
     target = e.address(e.silent(), 9)
@@ -278,7 +278,7 @@ def send_timeout(e):
 
 @case(timeout=60)
 def interrupted(e):
-    """A signal ends connect(), or restarts it, as its handler was set."""
+    """A signal ends connect(), or restarts it, depending on its handler."""
     target = calls.sa(e.silent(), 9)
 
     def plain():
@@ -358,7 +358,7 @@ def disconnect_bound(e):
 
 @case
 def disconnect_otherwise(e):
-    """In the other states, and with other lengths."""
+    """connect() to AF_UNSPEC in the other states, and with other lengths."""
     nowhere = struct.pack("=H14x", 0)
     for length in (2, 16):
         e.note(f"new, length {length}", e.error(calls.connect, e.socket(), nowhere, length))
@@ -391,7 +391,7 @@ def with_unread_data(e):
 
 @case
 def error_of_the_last_one(e):
-    """Disconnecting leaves an error; the next connection does not have it."""
+    """Disconnecting leaves an error; the next connection does not inherit it."""
     listener = e.listen(backlog=4)
     for look in (True, False):
         near, far = e.pair(listener)
@@ -408,7 +408,7 @@ def error_of_the_last_one(e):
 
 @case
 def by_many_at_once(e):
-    """Several threads connect to one listener, and each sends a word of its own."""
+    """Several threads connect to one listener, and each sends its own text."""
     listener = e.listen(backlog=64)
 
     def client(number):
@@ -428,7 +428,7 @@ def by_many_at_once(e):
 
 @case
 def one_after_the_other(e):
-    """Many connections between the same two hosts."""
+    """Many consecutive connections between the same two hosts."""
     listener = e.listen()
     for number in range(30):
         near, far = e.pair(listener)

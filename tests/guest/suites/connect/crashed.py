@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host that comes back after a crash: its peers still have the connections from before, with
-numbers of queue pairs that it allocates again."""
+"""A host that restarts after a crash: its peers still have its old connections, whose queue pair
+numbers it allocates again."""
 
 import errno
 
@@ -11,8 +11,8 @@ BEFORE = 3
 
 
 def new_device():
-    """Removes the device of this host and makes it anew, so that its queue pair numbers start from
-    the beginning."""
+    """Removes and re-creates the device of this host, so that its queue pair numbers start
+    again."""
     device = netns.device("self")
     netns.run("self", "rdma link del rxe0")
     netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
@@ -20,9 +20,10 @@ def new_device():
 
 @case(reference=False, timeout=60)
 def comes_back(e):
-    """The host connects again at once. The other ends of its old connections get their end then."""
+    """The host reconnects at once. The other ends of its old connections then get the end of the
+    stream."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     new_device()
     listener = e.listen(backlog=8)
     old = [e.pair(listener) for _ in range(BEFORE)]

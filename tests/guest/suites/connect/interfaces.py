@@ -18,11 +18,11 @@ SLAVES = "s0", "s1"
 
 @contextlib.contextmanager
 def interfaces(e, modules, name, *commands):
-    """Yields the addresses of an interface that `ip` commands make on both hosts.
+    """Yields the addresses of an interface created on both hosts by `ip` commands.
 
     DEV in a command is the port's device, N is 1 or 2."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     for module in modules.split():
         subprocess.run(["modprobe", module], check=True)
     with contextlib.ExitStack() as until_then:
@@ -99,7 +99,7 @@ def vlan_on_vlan(e):
 
 @case(reference=False, timeout=60)
 def macvlan(e):
-    """Frames to a macvlan's own address do not reach rxe below it."""
+    """Frames to a macvlan's own address do not reach the rxe device below it."""
     with interfaces(e, "macvlan", "m0", "link add link DEV name m0 type macvlan mode bridge", "link set m0 up") as addresses:
         by_tcp(e, addresses)
 
@@ -129,7 +129,7 @@ def vrf(e):
 def bonds(e):
     """Yields the addresses of a bond of two devices on each host, with rxe on the bond."""
     if netns.is_one() or not netns.local():
-        e.skip("the bonds need a second and a third wire between two namespaces")
+        e.skip("the bonds need a second and a third link between two namespaces")
     subprocess.run(["modprobe", "bonding"], check=True)
     with contextlib.ExitStack() as until_then:
         for slave in SLAVES:
@@ -187,5 +187,5 @@ def pod(e):
         child = e.child(sends, make, listener.port)
         far = e.keep(listener.accept()[0])
         e.equal(far.recv_exactly(length) == pattern.Pattern(9).at(0, length), True, "the bytes")
-        # family 27 states TCP's number for programs that look at it
+        # family 27 reports TCP's number, for programs that check it
         e.equal(child.result(), protocol, "the protocol")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Link-local peers: an interface is needed, and in each name."""
+"""Link-local peers: every address needs an interface."""
 
 import json
 import struct
@@ -43,7 +43,7 @@ def names(e):
 
 @case(families=("v6",))
 def by_device(e):
-    """SO_BINDTODEVICE stands for the scope."""
+    """SO_BINDTODEVICE replaces the scope."""
     if netns.is_one():
         e.skip("no link between the hosts")
     listener = e.listen(host="::")

@@ -47,8 +47,8 @@ def calls_on_a_listener(e):
 
 @case(reference=False, timeout=60)
 def anew(e):
-    """A connection in progress when its listener closes does not go to the next listener of the
-    port, and uses no place in its backlog."""
+    """If a listener closes, a connection in progress does not go to the next listener of the port,
+    and uses no place in its backlog."""
     with e.netem("delay 200ms"):
         listener = e.listen(backlog=0)
         old = e.socket()
@@ -66,8 +66,8 @@ def anew(e):
 
 @case(families=("v4",), reference=False, timeout=300)
 def never_ready(e):
-    """A connector that never confirms our reply holds a place in the backlog for a minute. Then
-    others may have it."""
+    """A client that never confirms the reply holds a place in the backlog for a minute. After that,
+    the place is free for other clients."""
     listener = e.listen(backlog=0)
 
     def here():
@@ -86,7 +86,7 @@ def never_ready(e):
         near.close()
         if in_time:
             return True
-        # what it has to say may be on its way; more time for the next one
+        # its message may still be in flight; allows more time for the next one
         wire("self", "delay 100ms")
         wire("peer", "delay 3s")
         listener.accept()[0].close()
@@ -121,7 +121,7 @@ def accept_nothing(e):
 
 @case
 def flags(e):
-    """accept4()'s flags, and that O_NONBLOCK is not inherited."""
+    """Flags of accept4(); O_NONBLOCK is not inherited."""
     listener = e.listen()
     for name, value in (("none", 0), ("cloexec", socket.SOCK_CLOEXEC), ("nonblock", socket.SOCK_NONBLOCK),
                         ("both", socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)):
@@ -138,7 +138,7 @@ def flags(e):
 
 @case
 def addresses(e):
-    """accept() without an address, and with little room for one."""
+    """accept() without an address, and with a short buffer for one."""
     listener = e.listen()
     e.connect(listener)
     e.note("without", calls.accept_null(listener) > 0)
@@ -155,7 +155,7 @@ def addresses(e):
 
 @case
 def wakes(e):
-    """A blocked accept() is woken by a connection."""
+    """A connection wakes a blocked accept()."""
     listener = e.listen()
     task = e.task(listener.accept).wait_asleep("accept", "accept4")
     near = e.connect(listener)
@@ -168,7 +168,7 @@ def wakes(e):
 
 @case
 def wakes_one_of_many(e):
-    """Several threads in accept(): each connection is given to one."""
+    """Several threads in accept(): each connection goes to one thread."""
     listener = e.listen()
     tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(4)]
     ports = {e.connect(listener).port for _ in range(4)}
@@ -183,7 +183,7 @@ def times_slept(task):
 
 @case
 def wakes_no_others(e):
-    """A new connection wakes one thread only."""
+    """A new connection wakes only one thread."""
     listener = e.listen()
     tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(6)]
     left = tasks
@@ -232,7 +232,7 @@ def queue(e):
         clients.append(e.connect(listener))
         clients[-1].send(b"word %d" % number)
         if e.sdp:
-            # of two that are there at once, either may be the first for the peer's two processors
+            # if two arrive together, the peer's two processors may handle either one first
             e.until(lambda: observe.row_of(listener, "peer").receive > number, "a connection that waits")
     e.note("mask", e.wait_mask(listener, "IN"))
     order = []
@@ -252,8 +252,8 @@ def turned_away(e):
 
 
 def crowd(e, listener, number):
-    """Connects without waiting, one after the other. Returns the number that succeeded at once, and
-    all of them."""
+    """Starts non-blocking connects one after another. Returns the number that succeeded at once,
+    and all of them."""
     e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
     listener.accept()[0].close()
     socks, through = [], 0
@@ -268,7 +268,7 @@ def crowd(e, listener, number):
 
 
 def admit(e, listener, socks):
-    """Accepts all connections of a crowd; each sends its port once connected, and gets a reply."""
+    """Accepts all these connections; each sends its port once connected, and gets a reply."""
     poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
     for sock in socks:
         poller.register(sock.fileno(), select.POLLOUT)
@@ -289,7 +289,7 @@ def admit(e, listener, socks):
 
 @case(timeout=120)
 def backlog(e):
-    """A full queue makes connectors wait; each place that accept() frees lets one in."""
+    """A full queue makes clients wait; each accept() admits one."""
     listener = e.listen(backlog=1)
     through, socks = crowd(e, listener, 6)
     e.note("through at once", through)
@@ -300,7 +300,7 @@ def backlog(e):
 
 @case(timeout=90)
 def backlog_zero(e):
-    """A backlog of 0 still lets one connection in at a time."""
+    """A backlog of 0 still admits one connection at a time."""
     listener = e.listen(backlog=0)
     for turn in range(3):
         near = e.connect(listener)
@@ -321,7 +321,7 @@ def backlog_raised(e):
 
 @case
 def gone_before_accept(e):
-    """A connector that closed, or reset, before it was accepted."""
+    """A client that closed or reset before it was accepted."""
     listener = e.listen()
     near = e.connect(listener)
     near.send(b"last words")
@@ -356,7 +356,7 @@ def close_with_pending(e):
 
 @case
 def accepted_outlives(e):
-    """An accepted socket does not need its listener."""
+    """An accepted socket outlives its listener."""
     listener = e.listen()
     near, far = e.pair(listener)
     port = listener.port
@@ -369,7 +369,7 @@ def accepted_outlives(e):
 
 @case
 def specific_before_wildcard(e):
-    """The listener with the more exact address gets the connection."""
+    """The listener with the most specific address gets the connection."""
     exact = e.listen()
     wide = e.socket("peer")
     wide.set(SOL, socket.SO_REUSEADDR, 1)
@@ -389,10 +389,10 @@ def specific_before_wildcard(e):
 
 @case
 def in_its_namespace(e):
-    """A connection reaches the listener in the namespace that has the address, in spite of
-    listeners on that port in others."""
+    """A connection reaches the listener in the namespace that has the address, although listeners
+    in other namespaces have the same port."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     there = e.listen("peer", host=e.any)
     here = e.listen("self", port=there.port, host=e.any)
     near = e.connect(there)
@@ -414,17 +414,17 @@ def defer_accept(e):
     e.note("data at once", calls.recv(far, 100, socket.MSG_DONTWAIT))
 
 
-# Bits behind the start of the UDP header: QP 1 (the connection manager), and the attribute ID of an
-# RTU.
+# Bit positions relative to the start of the UDP header: QP 1 (the connection manager), and the
+# attribute ID of an RTU.
 RTU = "@th,104,24 1 @th,352,16 0x14"
 
 
 @case(reference=False)
 def ready_message_lost(e):
-    """Each RTU is lost: the first bytes show that the peer is connected. rxe does not report
+    """Every RTU is lost: the first bytes show that the peer is connected. rxe does not report
     IB_EVENT_COMM_EST."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     listener = e.listen()
     netns.run("peer", "nft add table inet sdp_rtu")
     try:
@@ -445,8 +445,8 @@ def ready_message_lost(e):
 
 @case(reference=False)
 def past_a_firewall(e):
-    """A rule that closes a port to TCP does not close it to SDP: netfilter does not see connections
-    of SDP."""
+    """A rule that closes a port to TCP does not close it to SDP: netfilter does not process SDP
+    connections."""
     if e.ipproto:
         e.skip("the port is TCP's as well")
     listener = e.listen()

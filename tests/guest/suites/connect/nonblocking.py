@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""connect() that does not wait."""
+"""Non-blocking connect()."""
 
 import select
 import socket
@@ -34,7 +34,7 @@ def success(e):
 
 @case
 def success_without_asking(e):
-    """A program that only polls and then sends."""
+    """A program that polls once, then sends."""
     listener = e.listen()
     sock, _ = started(e, e.there, listener.port)
     e.wait(sock, select.POLLOUT)
@@ -102,7 +102,7 @@ def refused_seen_by_recv(e):
 
 @case(timeout=60)
 def pending(e):
-    """Every call while the connection is still being made."""
+    """Every call during connection setup."""
     target = e.address(e.silent(), 9)
     sock, said = started(e, *target[:2])
     e.note("first", said)
@@ -137,7 +137,7 @@ def pending_and_shutdown(e):
 
 @case(timeout=60)
 def pending_then_blocking(e):
-    """A second connect() that may wait, waits for the first one."""
+    """A second, blocking connect() waits for the first one."""
     sock, _ = started(e, *e.address(e.silent(), 9)[:2])
     sock.setblocking(True)
     target = calls.sa(e.there, 9)
@@ -146,7 +146,7 @@ def pending_then_blocking(e):
 
 @case
 def closed_at_once(e):
-    """Connects that are aborted at once do not affect others."""
+    """Aborting connects at once does not affect others."""
     listener = e.listen(backlog=256)
     for _ in range(50):
         sock, _ = started(e, e.there, listener.port)
@@ -186,7 +186,7 @@ def many_at_once(e):
 
 @case
 def blocking_send_waits(e):
-    """A blocking send on a socket still connecting waits for the connection."""
+    """A blocking send on a connecting socket waits for the connection."""
     listener = e.listen()
     sock, _ = started(e, e.there, listener.port)
     sock.setblocking(True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ports whose MTUs differ: the connection has the smaller one."""
+"""Ports with different MTUs: the connection uses the smaller one."""
 
 import contextlib
 
@@ -30,9 +30,9 @@ def both_ways(e, near, far):
 
 @case(reference=False, timeout=60)
 def smaller_there(e):
-    """The other host refuses the path MTU of the request, and gets one with less."""
+    """The other host rejects the path MTU of the request; a second request uses a smaller one."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     for size in (1500, 3000):
         with mtu("peer", size):
             both_ways(e, *e.pair())
@@ -41,7 +41,7 @@ def smaller_there(e):
 @case(reference=False, timeout=60)
 def smaller_here(e):
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     with mtu("self", 1500):
         both_ways(e, *e.pair())
 
@@ -49,7 +49,7 @@ def smaller_here(e):
 @case(reference=False, timeout=60)
 def ipproto_has_no_fallback(e):
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     with mtu("peer", 1500), either.parameters(ipproto_wait=10000, ipproto_memory=0):
         listener = either.listen(e)
         near = either.connect(e, listener)
@@ -58,9 +58,10 @@ def ipproto_has_no_fallback(e):
 
 
 def next_one_works(e, change):
-    """Checks that a connection fails after `change`, and that the next one carries data.
+    """Checks that a connection fails after `change`, and that the next one transfers data.
 
-    `change(near, far, until_then)` returns the end that fails; the ExitStack ends with the case."""
+    `change(near, far, until_then)` returns the failing end; the ExitStack is unwound with the
+    case."""
     listener = either.listen(e)
     near = either.connect(e, listener)
     far = either.accept(e, listener)
@@ -76,9 +77,9 @@ def next_one_works(e, change):
 
 @case(reference=False, timeout=120)
 def smaller_meanwhile(e):
-    """The MTU shrinks: a large message ends the connection, and the next one has less."""
+    """The MTU shrinks: a large message ends the connection, and the next one uses a smaller MTU."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
 
     def change(near, _, until_then):
         for host in ("self", "peer"):
@@ -94,7 +95,7 @@ def address_comes_back(e):
     """An address is removed and added again: the next message ends the connection; a new one works.
     """
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
 
     def change(_, far, __):
         device = netns.device("peer")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Rules of routing hold for SDP's connections as for those of TCP."""
+"""Routing rules apply to SDP connections as to TCP's."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def attempt(e, sock, port, blocking=True):
 
 @case
 def prohibited(e):
-    """By mark, user, protocol and port."""
+    """Rules by mark, user, protocol and port."""
     listener = e.listen()
     with rule(e, f"fwmark {MARK} prohibit"):
         e.note("marked", attempt(e, marked(e), listener.port))
@@ -79,7 +79,7 @@ def elsewhere(e):
                 e.until(lambda: either.protocol(sock) == either.TCP, "TCP")
             else:
                 e.equal(e.error(sock.connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")
-            # this does not mark the host as one without SDP
+            # this does not record the host as one without SDP
             near = e.connect(listener)
             e.equal(near.get(socket.IPPROTO_TCP, consts.SDP_ROUTE) if e.ipproto else 0, 0, "the next one")
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""VRFs, whose connections stay inside."""
+"""VRFs, which confine connections."""
 
 import contextlib
 import socket
@@ -43,7 +43,7 @@ def bound(sock, device):
 
 @case(families=("v4",))
 def listener_outside(e):
-    """A listener without an interface is outside."""
+    """A listener without an interface is outside the VRF."""
     with local_connections():
         listener = e.listen("self", host=e.any)
         for device in ("vrf9", "in9"):

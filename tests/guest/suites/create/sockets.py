@@ -22,7 +22,7 @@ SOCKET_CALL = 41
 
 @case
 def types(e):
-    # TCP's families have other types too; SDP has streams only.
+    # TCP's families have other socket types too; SDP has streams only.
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, socket.SOCK_SEQPACKET, 6, 0, 7):
         e.note(f"type {kind}", e.error(socket.socket, e.domain, kind, 0),
                sdp="ESOCKTNOSUPPORT", because="SDP is a byte stream, other types are refused as ib_sdp did")
@@ -120,7 +120,7 @@ def unconnected(e):
 
 @case
 def unconnected_send_signals(e):
-    """SIGPIPE belongs to the send of an unconnected socket too."""
+    """The send call of an unconnected socket raises SIGPIPE, too."""
     got = []
     signal.signal(signal.SIGPIPE, lambda *_: got.append("SIGPIPE"))
     e.note("send", e.error(calls.send, e.socket(), b"x"))
@@ -157,7 +157,7 @@ def as_a_file(e):
 
 @case
 def wrong_descriptor(e):
-    """A closed descriptor, and one that is no socket."""
+    """A closed descriptor, and one of another kind of file."""
     sock = e.socket()
     number = sock.detach()
     os.close(number)
@@ -197,7 +197,7 @@ def many(e):
 
 @case
 def interface_ioctls(e):
-    """Programs use any socket for requests about interfaces."""
+    """Programs use any socket for ioctls about interfaces."""
     sock = e.socket()
     name = netns.device().encode()
     request = struct.pack("=16sI20x", name, 0)
@@ -209,8 +209,8 @@ def interface_ioctls(e):
 
 
 def without(*families):
-    """Denies the process sockets of these families by seccomp(2), as RestrictAddressFamilies= of
-    systemd does."""
+    """Denies these socket families to the process by seccomp(2), like systemd's
+    RestrictAddressFamilies=."""
     def instruction(code, number, yes=0, no=0):
         return struct.pack("=HBBI", code, yes, no, number)
 
@@ -227,7 +227,7 @@ def without(*families):
 
 @case(reference=False)
 def kept_away(e):
-    """seccomp(2) keeps a process from the families, and from nothing else."""
+    """seccomp(2) denies a process the families, and nothing else."""
     def attempts():
         before = e.error(socket.socket, e.domain)
         without(consts.AF_INET_SDP, consts.AF_INET6_SDP)

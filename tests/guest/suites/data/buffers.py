@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Buffers: their contents, and the time when there is space again."""
+"""Buffers: their contents, and when space is free again."""
 
 import select
 import socket
@@ -44,7 +44,8 @@ def counts(e):
 
 @case(hosts=BEDS)
 def idle_reader(e):
-    """Bytes that fit get to a peer whose program makes no call: the sender's buffer becomes free.
+    """Bytes that fit are delivered to a peer whose program makes no call: the sender's buffer
+    becomes free.
     """
     near, far = e.pair()
     data = pattern.Pattern(54).at(0, 60000)
@@ -57,8 +58,7 @@ def idle_reader(e):
 
 @case(hosts=BEDS, timeout=60)
 def small_ones_after_large_ones(e):
-    """With a small SO_RCVBUF, several small messages may be unread, also after large ones have
-    arrived."""
+    """With a small SO_RCVBUF, several small messages may be unread, also after large ones."""
     listener = e.listen(prepare=lambda sock: sock.setsockopt(SOL, socket.SO_RCVBUF, 65536))
     near, far = e.pair(listener)
     near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,7 +96,7 @@ def in_flight(e):
 
 @case(hosts=BEDS, timeout=60)
 def in_flight_both_ways(e):
-    """The same in both directions at once."""
+    """As `in_flight`, in both directions at once."""
     near, far = e.pair()
     sent = {}
     for seed, sock in ((52, near), (53, far)):
@@ -130,7 +130,7 @@ def full(e):
 
 @case(hosts=BEDS, timeout=60)
 def full_by_edge(e):
-    """An edge-triggered writer gets an event when there is space again."""
+    """An edge-triggered writer gets an event when space is free again."""
     near, far = e.pair()
     near.setblocking(False)
     poller = select.epoll()
@@ -177,7 +177,7 @@ def small_buffers(e):
 
 @case(hosts=BEDS, timeout=60)
 def receive_buffer_bounds(e):
-    """SO_RCVBUF bounds what a peer can leave unread."""
+    """SO_RCVBUF limits the unread data of a peer."""
     listener = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_RCVBUF, 20000))
     near, far = e.pair(listener)
     near.set(SOL, socket.SO_SNDBUF, 20000)
@@ -194,7 +194,7 @@ def receive_buffer_bounds(e):
 
 @case
 def blocked_sender_wakes(e):
-    """A blocked send() is woken by the reader."""
+    """A reader wakes a blocked send()."""
     near, far = e.pair()
     sent = e.fill(near)
     task = e.task(calls.send, near, b"z" * 300000).wait_asleep("sendto")

@@ -43,7 +43,7 @@ def sendfile(e):
 
 @case
 def sendfile_parts(e):
-    """From odd places, by the file's own offset, behind and before plain sends."""
+    """From unaligned offsets, by the file's own offset, and before and after plain sends."""
     near, far = e.pair()
     file = source_file(62, 50000)
     near.sendall(b"head")
@@ -58,8 +58,7 @@ def sendfile_parts(e):
 
 @case
 def sendfile_and_change(e):
-    """The bytes of the file at the time of the call arrive, if the file changes after they were
-    read."""
+    """If the file changes after it was read, the bytes at the time of the call arrive."""
     near, far = e.pair()
     file = source_file(63, 40000)
     os.sendfile(near.fileno(), file.fileno(), 0, 40000)
@@ -150,7 +149,7 @@ def splice_rules(e):
 
 @case
 def splice_leaves_file_pages(e):
-    """A file's pages go through a pipe to the wire and arrive."""
+    """Pages of a file arrive by way of a pipe."""
     near, far = e.pair()
     file = source_file(67, 60000)
     reader, writer = os.pipe()
@@ -186,7 +185,7 @@ def socket_to_socket(e):
 
 @case
 def tee_and_vmsplice(e):
-    """User pages given to a pipe with vmsplice() arrive as they were."""
+    """User pages passed to a pipe by vmsplice() arrive unchanged."""
     near, far = e.pair()
     reader, writer = os.pipe()
     data = pattern.Pattern(69).at(0, 20000)

@@ -61,7 +61,7 @@ def peek_blocks(e):
 
 @case(hosts=BEDS, timeout=60)
 def peek_large(e):
-    """Peeking at much data, again and again, changes nothing."""
+    """Repeated peeks at much data change nothing."""
     near, far = e.pair()
     total = 60000
     task = e.task(pattern.send, near, 21, total, [total])
@@ -90,7 +90,7 @@ def waitall(e):
 
 @case
 def waitall_cut_short(e):
-    """MSG_WAITALL returns fewer bytes at the end, at an error, at a signal and at a time-out."""
+    """MSG_WAITALL returns fewer bytes at the end, after an error, a signal or a time-out."""
     near, far = e.pair()
     near.send(b"abc")
     task = e.task(calls.recv, far, 8, WAITALL).wait_asleep("recvfrom")
@@ -134,7 +134,7 @@ def waitall_peek(e):
 
 @case(hosts=BEDS)
 def trunc(e):
-    """MSG_TRUNC throws data away without giving it."""
+    """MSG_TRUNC discards data without copying it."""
     near, far = e.pair()
     near.send(b"0123456789")
     e.unread(far, 10)
@@ -157,7 +157,7 @@ def trunc_large(e):
 
 @case(hosts=BEDS)
 def more(e):
-    """MSG_MORE may hold data back, but not for ever, and never loses it."""
+    """MSG_MORE may hold data back for a limited time, and never loses it."""
     near, far = e.pair()
     e.note("held", calls.send(near, b"first ", consts.MSG_MORE))
     e.note("released", calls.send(near, b"second"))
@@ -169,7 +169,7 @@ def more(e):
 
 @case(hosts=BEDS)
 def more_then_nothing(e):
-    """Held data goes out by itself."""
+    """Held-back data is sent automatically."""
     near, far = e.pair()
     near.send(b"held", consts.MSG_MORE)
     e.note("arrives", far.recv(10))
@@ -211,7 +211,7 @@ def peek_from_a_place(e):
 
 @case(hosts=BEDS)
 def peek_from_a_place_waits(e):
-    """For bytes that are not there yet, though others are."""
+    """SO_PEEK_OFF waits for bytes that have not arrived, even if earlier ones have."""
     near, far = e.pair()
     near.send(b"abc")
     e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) == 3, "arrival")
@@ -224,7 +224,7 @@ def peek_from_a_place_waits(e):
 
 @case(hosts=BEDS)
 def inq(e):
-    """TCP_INQ: each recvmsg(2) returns the number of bytes left."""
+    """TCP_INQ: each recvmsg(2) reports the number of unread bytes."""
     near, far = e.pair()
     for value in (2, -1, 1):
         e.note(f"set {value}", e.error(far.set, socket.IPPROTO_TCP, consts.TCP_INQ, value))
@@ -247,7 +247,7 @@ def unsent(sock):
 
 @case
 def released_by_options(e):
-    """TCP_NODELAY, and the end of the cork, send bytes held back by MSG_MORE and TCP_CORK."""
+    """TCP_NODELAY, and clearing TCP_CORK, send bytes held back by MSG_MORE and TCP_CORK."""
     near, far = e.pair()
     near.send(b"held", consts.MSG_MORE)
     near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -269,7 +269,7 @@ def released_by_options(e):
 
 @case
 def released_by_the_end_of_a_file(e):
-    """sendfile(2) announces more than the file has."""
+    """sendfile(2) announces more bytes than the file has."""
     near, far = e.pair()
     with tempfile.TemporaryFile() as file:
         file.write(bytes(5000))
@@ -281,7 +281,7 @@ def released_by_the_end_of_a_file(e):
 
 @case
 def broken_pipe(e):
-    """SIGPIPE once the sending side is shut, unless MSG_NOSIGNAL."""
+    """SIGPIPE after shutdown of the sending side, unless MSG_NOSIGNAL."""
     got = []
     signal.signal(signal.SIGPIPE, lambda *_: got.append("SIGPIPE"))
     near, _ = e.pair()
@@ -300,7 +300,7 @@ def broken_pipe(e):
 
 @case(hosts=BEDS)
 def unknown(e):
-    """Flags that mean nothing on a stream, and some that do not exist."""
+    """Flags without meaning for a stream, and undefined ones."""
     near, far = e.pair()
     for name, value in (("confirm", 0x800), ("eor", 0x80), ("dontroute", 4), ("probe", 0x10), ("fin", 0x200),
                         ("syn", 0x400), ("rst", 0x1000)):
@@ -350,12 +350,12 @@ def lowat(e):
 
 @case(hosts=BEDS)
 def lowat_of_a_full_buffer(e):
-    """A full buffer with fewer bytes than SO_RCVLOWAT is readable: no more can arrive."""
+    """A full buffer with fewer bytes than SO_RCVLOWAT is readable, because no more can arrive."""
     near, far = e.pair()
     far.set(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 8192)
     near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # more than half of the 2048 bytes that the first receive buffers have
+    # more than half of the 2048 bytes that the first receive buffers hold
     for _ in range(12):
         near.send(bytes(1100))
     e.note("poll", e.wait(far, select.POLLIN))

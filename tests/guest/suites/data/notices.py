@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MSG_ZEROCOPY: the notification of each send in the error queue, and its time."""
+"""MSG_ZEROCOPY: the notification of each send in the error queue, and its timing."""
 
 import select
 import socket
@@ -13,8 +13,8 @@ MANY = bytes(range(250)) * 400
 
 
 def notice(e, sock, room=512):
-    """Returns the next one, as (level and type of the message, its length, errno, origin, type,
-    code, first, last, offender's family)."""
+    """Returns the next notification, as (level and type of the message, its length, errno, origin,
+    type, code, first, last, offender's family)."""
     data, control, flags, name = sock.recvmsg(100, room, ERRQUEUE)
     e.equal((data, flags & ERRQUEUE), (b"", ERRQUEUE), "data and flags")
     (level, kind, raw), *more = control
@@ -40,7 +40,7 @@ def until(e, sock, last):
 
 @case(hosts=(1, 2))
 def option(e):
-    """SO_ZEROCOPY before and after connect(), and on a listener, whose connections have it."""
+    """SO_ZEROCOPY before and after connect(), and on a listener, whose connections inherit it."""
     with e.socket() as sock:
         e.note("default", sock.get(S, consts.SO_ZEROCOPY))
         for value in (1, 0, 1):
@@ -60,8 +60,8 @@ def option(e):
 
 @case
 def told(e):
-    """Each send has a notification with its number once the kernel needs its memory no more; here
-    after the copy."""
+    """Each send has a notification with its number once the kernel no longer needs its memory; in
+    this case after the copy."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     e.note("poll() before", near.mask())
@@ -98,7 +98,7 @@ def numbers(e):
 
 @case
 def unwanted(e):
-    """Without the option there is no notification; a failed send has neither notification nor
+    """Without the option no notification arrives; a failed send has neither notification nor
     number."""
     near, far = e.pair()
     near.send(b"abc", ZEROCOPY)

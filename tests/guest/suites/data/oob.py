@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Urgent data: one byte beside the stream, with a mark in it."""
+"""Urgent data: one byte outside the stream, and its mark in the stream."""
 
 import fcntl
 import os
@@ -41,7 +41,7 @@ def one_byte(e):
 
 @case(hosts=BEDS)
 def alone(e):
-    """An urgent byte with no stream around it: reading the stream steps over it."""
+    """An urgent byte without stream bytes around it: reading the stream skips it."""
     near, far = e.pair()
     near.send(b"!", OOB)
     e.note("mask", urgent(e, far))
@@ -76,7 +76,8 @@ def stops_at_mark(e):
 
 @case(hosts=BEDS)
 def read_late(e):
-    """The urgent byte may be read after the stream before it, until the stream passes the mark."""
+    """The urgent byte may be read after the stream bytes before it, until the reader passes the
+    mark."""
     near, far = e.pair()
     near.send(b"before!", OOB)
     near.send(b"behind")
@@ -129,14 +130,14 @@ def peek_crosses_no_mark(e):
 
 @case(timeout=60)
 def peek_while_another_comes(e):
-    """The first byte is the urgent one, and is sent when the next one is announced. A peek behind
-    it waits for memory meanwhile."""
+    """The urgent byte comes first, and is sent when the next one is announced. A peek after it
+    waits for memory meanwhile."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)
     urgent(e, far)
     e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the byte")
-    # a buffer for each
+    # one buffer for each message
     for start in (0, 1000, 2000):
         near.send(data[start:start + 1000])
         e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of all")
@@ -177,7 +178,7 @@ def inline(e):
 
 @case(hosts=BEDS)
 def inline_switched(e):
-    """SO_OOBINLINE set when the byte has arrived already."""
+    """SO_OOBINLINE set after the byte has arrived."""
     near, far = e.pair()
     near.send(b"ab!", OOB)
     near.send(b"cd")
@@ -191,7 +192,7 @@ def inline_switched(e):
 
 @case(hosts=BEDS)
 def two(e):
-    """A second urgent byte takes the place of one that was not read."""
+    """A second urgent byte replaces an unread one."""
     near, far = e.pair()
     near.send(b"a1", OOB)
     urgent(e, far)
@@ -225,7 +226,7 @@ def nothing(e):
 
 @case(hosts=BEDS, reference=False)
 def far_ahead(e):
-    """The mark is announced though the byte is far behind in the queue (TCP announces through a
+    """The urgent byte is announced even if it is far back in the queue (TCP announces through a
     full window only by chance)."""
     near, far = e.pair()
     far.set(SOL, socket.SO_RCVBUF, 20000)
@@ -249,7 +250,7 @@ def far_ahead(e):
 
 @case(hosts=BEDS, timeout=60)
 def in_bulk(e):
-    """Urgent bytes in a long stream: the stream without them is whole."""
+    """Urgent bytes in a long stream: the remaining stream is complete."""
     near, far = e.pair()
     total, step = 2000000, 50000
     stream = pattern.Pattern(41)
@@ -289,7 +290,7 @@ def last_of_a_large_send(e):
 
 @case(hosts=BEDS)
 def at_the_end(e):
-    """Urgent byte, then the end of the stream."""
+    """An urgent byte, then the end of the stream."""
     near, far = e.pair()
     near.send(b"last!", OOB)
     near.shutdown(socket.SHUT_WR)
@@ -318,7 +319,7 @@ def after_shutdown(e):
 
 @case
 def sigurg(e):
-    """The owner gets SIGURG."""
+    """SIGURG is sent to the owner."""
     near, far = e.pair()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGURG})
     e.note("owner at first", fcntl.fcntl(far, 9))
@@ -347,7 +348,7 @@ def sigurg_by_ioctl(e):
 
 @case
 def sigurg_interrupts(e):
-    """A blocked recv() of a program with a SIGURG handler."""
+    """SIGURG with a handler during a blocked recv()."""
     near, far = e.pair()
 
     def run():
@@ -364,7 +365,7 @@ def sigurg_interrupts(e):
 
 @case
 def wakes(e):
-    """select() for exceptional conditions, poll() and epoll for POLLPRI."""
+    """select() reports exceptional conditions, poll() and epoll POLLPRI."""
     near, far = e.pair()
     by_select = e.task(lambda: [len(ready) for ready in select.select([], [], [far], e.patience)])
     by_poll = e.task(e.wait, far, select.POLLPRI)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Bytes arrive once, in order, whatever the sizes and directions."""
+"""Bytes arrive once and in order, for all sizes and directions."""
 
 import collections
 import random
@@ -57,7 +57,7 @@ def blocking_send_is_whole(e):
 
 @case(hosts=BEDS)
 def nothing(e):
-    """Sends and receives of no bytes."""
+    """Sends and receives of zero bytes."""
     near, far = e.pair()
     e.note("send", calls.send(near, b""))
     e.note("write", calls.write(near, b""))
@@ -72,7 +72,7 @@ def nothing(e):
 
 @case(hosts=BEDS)
 def no_boundaries(e):
-    """A stream keeps no record of the sends: parts may be read in any sizes."""
+    """Sends leave no boundaries in the stream: it may be read in any sizes."""
     near, far = e.pair()
     for word in (b"one", b"", b"two", b"three"):
         near.send(word)
@@ -83,7 +83,7 @@ def no_boundaries(e):
 
 @case(hosts=BEDS)
 def read_and_write(e):
-    """The file calls do the same."""
+    """read(2) and write(2) behave like recv(2) and send(2)."""
     near, far = e.pair()
     e.note("write", calls.write(near, b"by write"))
     e.note("read", calls.read(far, 100))
@@ -114,7 +114,7 @@ def both_ways(e):
 
 @case(hosts=BEDS, timeout=60)
 def both_fill_first(e):
-    """Both ends fill up before either reads: nothing is lost, nothing is stuck."""
+    """Both ends fill their buffers before either reads: no byte is lost, and no call hangs."""
     near, far = e.pair()
     patterns = {near: 11, far: 12}
     sent = {}
@@ -183,7 +183,7 @@ def random_sizes(e):
 
 @case(timeout=90)
 def random_nonblocking(e):
-    """The same from one thread, without blocking, driven by poll()."""
+    """As `random_sizes`, from one thread, non-blocking, driven by poll()."""
     for seed in range(3):
         choice = random.Random(seed)
         near, far = e.pair()
@@ -225,7 +225,7 @@ def many_connections(e):
 
 @case(hosts=BEDS)
 def while_idle(e):
-    """A connection that was idle between bursts, with the first byte from either side."""
+    """An idle connection between bursts, with the first byte from either side."""
     for first in (0, 1):
         ends = e.pair()
         for turn in range(4):
@@ -256,7 +256,7 @@ def two_senders(e):
 
 @case
 def two_receivers(e):
-    """Two threads receive on one socket: every byte goes to one of them."""
+    """Two threads receive on one socket: every byte goes to exactly one of them."""
     near, far = e.pair()
     parts = []
 

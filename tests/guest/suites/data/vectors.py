@@ -52,7 +52,7 @@ def readv(e):
 
 @case(hosts=BEDS, timeout=60)
 def shapes(e):
-    """Odd shapes on both sides: nothing is lost at a seam."""
+    """Unusual segment sizes on both sides: no byte is lost at a boundary."""
     near, far = e.pair()
     stream, place = pattern.Pattern(31), 0
     shapes = ([1] * 300, [4095, 1, 4097], [65536, 1, 65535], [3] * 17 + [100000] + [5] * 17, [0, 7, 0, 0, 9000, 0])
@@ -126,7 +126,7 @@ def faults(e):
 
 @case
 def fault_in_the_middle(e):
-    """A large receive that meets a bad page does not lose the remaining bytes."""
+    """A large receive that reaches an unmapped page does not lose the remaining bytes."""
     near, far = e.pair()
     total = 5 * PAGE - 480
     stream = pattern.Pattern(33).at(0, total)
@@ -145,7 +145,7 @@ def fault_in_the_middle(e):
 
 @case
 def unmapped_file(e):
-    """Sending from, and receiving into, pages of a file that are not in memory yet."""
+    """Sending from, and receiving into, file pages that are not in memory yet."""
     near, far = e.pair()
     total = 300000
     stream = pattern.Pattern(34).at(0, total)
@@ -222,7 +222,8 @@ def _poll(sock, patience):
 
 @case
 def interrupted_after_part(e):
-    """A signal in the middle of a large send: the call returns the bytes taken, and they arrive."""
+    """A signal during a large send: the call returns the number of accepted bytes, and these
+    arrive."""
     near, far = e.pair()
     data = pattern.Pattern(36).at(0, 1 << 20) * 32
 

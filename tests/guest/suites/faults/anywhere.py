@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One fault in the life of a connection, at any place: in a call, in the connection manager's
-callbacks, in a worker, at either end. Bytes that a call has taken arrive, or the connection has an
-error. No call waits for ever, and the next connection works."""
+callbacks, in a worker, at either end. Accepted bytes arrive, or the connection gets an error. No
+call waits for ever, and the next connection works."""
 
 import itertools
 import select
@@ -16,9 +16,9 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SIZE = 100000
-# Errors of a call that can be repeated after a fault; and those at the end of a connection.
+# Errors of a call that can be repeated after a fault; and errors at the end of a connection.
 PASSING = ("ENOMEM", "EFAULT")
-# Results of a call that was cut short.
+# Results of a call that has reached its time limit.
 HANGS = ("ETIMEDOUT", "EAGAIN", "EINPROGRESS")
 ENDS = ("ECONNRESET", "EPIPE", "EPROTO", "ECONNABORTED", "ENOTCONN")
 
@@ -33,13 +33,13 @@ def again(e, call):
 
 
 def limited(e, sock):
-    """No call on it waits for ever."""
+    """Limits the time of all calls on a socket."""
     for option in (20, 21):
         again(e, lambda option=option: sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("=qq", int(e.patience * 3), 0)))
 
 
 def session(e, listener):
-    """Runs a connection's whole life. Returns the steps that succeeded."""
+    """Runs a connection from setup to close. Returns the steps that succeeded."""
     near = again(e, e.socket)
     limited(e, near)
     got = e.error(near.connect, e.address(e.there, listener.port))
@@ -51,8 +51,8 @@ def session(e, listener):
     poller.register(near.fileno(), consts.POLLRDHUP)
     poller.register(listener.fileno(), select.POLLIN)
     while address != near.getsockname():
-        # Other accepted sockets are attempts that failed at our end only. The other end may be gone
-        # already.
+        # Other accepted sockets belong to attempts that failed at this end only. The other end may
+        # be closed already.
         ready = [fd for fd, _ in poller.poll(e.patience * 9000)]
         e.check(ready, "a connection that nobody can accept, and whose other end does not end")
         if listener.fileno() not in ready:
@@ -101,7 +101,7 @@ def session(e, listener):
 
 
 def rest(e, references):
-    """Waits until all work of the last connection is finished."""
+    """Waits until all work of the last connection has finished."""
     e._keep.clear()
     e.until(lambda: refcount() <= references, lambda: f"{refcount()} references stay, {references} before", e.patience / 2)
 

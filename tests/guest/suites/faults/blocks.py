@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation of a non-blocking send fails, in the call itself. The bytes take another way,
-notifications are right, and later writes of the program to its memory do not arrive."""
+"""Each allocation of a non-blocking send fails, in the call itself. The bytes are sent by another
+method, notifications are correct, and later writes of the program to its memory do not arrive."""
 
 import os
 import socket
@@ -24,8 +24,8 @@ def returning_at_once(e):
     m = memory.Raw(SIZE)
 
     def attempt(fault):
-        # a new connection, because one whose blocks were written to, or not pinned, does not try
-        # again soon
+        # a new connection: after a write fault or failed pinning, an old one does not try again
+        # soon
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -47,8 +47,8 @@ def returning_at_once(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def notified(e):
-    """MSG_ZEROCOPY: a call that fails has no number. Any other call has a notification, for either
-    way of its bytes."""
+    """MSG_ZEROCOPY: a failed call has no number. Any other call has a notification, whichever
+    method its bytes use."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 
@@ -71,7 +71,7 @@ def notified(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def collected(e):
-    """Pages of a pipe sent with MSG_MORE, and the events that send them."""
+    """Pages of a pipe sent with MSG_MORE, and the events that flush them."""
     needs_faults(e)
     reader, writer = os.pipe()
 

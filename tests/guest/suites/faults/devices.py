@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory fails while an RDMA device is added."""
+"""Allocations fail while an RDMA device is added."""
 
 from lib import faults, kmsg, netns
 from lib.registry import case
 from suites.faults.nth import echo, needs_faults, nothing_left
 
-# Allocations of which one fails in turn: those of an addition, and some that follow.
+# Number of allocations that fail in turn: those of adding a device, and some that follow.
 MOST = 3
 
 
 @case(reference=False, families=("v4",), timeout=180)
 def added(e):
-    """A device that was added without memory has no SDP, and the kernel's log names it. Once it is
-    removed and added again, SDP uses it."""
+    """A device added without memory has no SDP, and the kernel's log names it. Once it is removed
+    and added again, SDP uses it."""
     if netns.is_one():
-        e.skip("there is no device")
+        e.skip("no RDMA device found")
     needs_faults(e)
     listener, log, ends = e.listen(), kmsg.Log(), []
     delete, add = "rdma link del rxe0", f"rdma link add rxe0 type rxe netdev {netns.device('self')}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Work requests that were posted successfully and complete with an error. src/sys/rdma_faults.c
-puts a fault into one, and its own device or the peer's reports it. The connection ends at both
-ends, each with its errno. Every page is unpinned, nothing is left on the devices, and other
-connections go on."""
+corrupts one, and its own device or the peer's reports it. The connection ends at both sides, each
+with its errno. Every page is unpinned, no objects are left on the devices, and other connections
+continue."""
 
 import errno
 import socket
@@ -15,18 +15,18 @@ from suites.faults.nth import echo, needs_faults
 from suites.zcopy.blocks import MIB, Counters, eager, unpinned
 from suites.zcopy.blocks import pair as both
 
-# Device that finds the fault: the one that executes the request, or the peer's, which refuses it.
+# Device that detects the fault: the one that executes the request, or the peer's, which refuses it.
 HERE, THERE = errno.EINVAL, errno.EACCES
-# Errors of the end whose device has failed, and of the end that gets the failure from its device or
-# from the peer.
+# Errors at the end whose device has failed, and at the end to which its device or the peer reports
+# the failure.
 OWN, OTHER = "ECONNABORTED", "ECONNRESET"
 MOST = 16 * MIB
-# At the sender and at the receiver.
+# Expected errors at the sender and at the receiver.
 SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
 
 
 def first_error(e, call):
-    """Returns the error with which a call that is repeated ends."""
+    """Returns the error that ends a repeated call."""
     done = 0
     while done < MOST:
         result = e.outcome(call)
@@ -37,7 +37,7 @@ def first_error(e, call):
 
 
 def exchange(e, near, far, size):
-    """Transfers bytes until that fails. Returns the error at either end."""
+    """Transfers bytes until this fails. Returns the error at either end."""
     source = pattern.Pattern(5).at(0, size)
     sender = e.task(first_error, e, lambda: calls.send(near, source, socket.MSG_NOSIGNAL))
     receiver = e.task(first_error, e, lambda: far.recv(size, socket.MSG_WAITALL))
@@ -45,13 +45,13 @@ def exchange(e, near, far, size):
 
 
 def fed(e, near, far, size):
-    """The same, but the receiver waits first, so that it advertises its memory and the sender
+    """As `exchange`, but the receiver waits first, so that it advertises its memory and the sender
     WRITEs."""
     source = pattern.Pattern(5).at(0, size)
     for number in range(MOST // size):
         counters = Counters()
         reader = e.task(e.outcome, far.recv, size, socket.MSG_WAITALL)
-        # It may advertise after the first bytes only, and need not.
+        # The reader may advertise after the first bytes only, or not at all.
         until = time.monotonic() + (e.patience / 20 if number else 0)
         while reader.is_alive() and not counters.gained("post_send SDP_MID_SINKAVAIL") and time.monotonic() < until:
             time.sleep(0.001)
@@ -73,16 +73,17 @@ def lent(e):
 
 
 def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
-    """One fault for each way and number; `wanted` are the resulting errnos of sender and receiver.
+    """One fault for each method and number; `wanted` contains the expected errnos of sender and
+    receiver.
 
-    With a fault of its own device, either end may see only the end of the connection: rxe flushes
-    the failed request and the waiting receives by different workers. If the receives come first,
-    they close the connection, because a flushed receive has no reason of its own, and the peer's
-    reply may come before the device's completion of the request. This happens now and then on a
-    busy machine, but not ten times in a row."""
+    If its own device fails, either end may see only the end of the connection: rxe flushes the
+    failed request and the waiting receives in different workers. If the receives are flushed first,
+    they close the connection, because a flushed receive has no reason, and the peer's reply may
+    arrive before the request's completion. On a busy machine this happens occasionally, but not ten
+    times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
-        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+        e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     nothing = Nothing(e)
     listener = e.listen()
     ends, others = {}, e.pair(listener)
@@ -93,7 +94,7 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
                 with faults.verb("sdp_h_late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
-                # Either end may advertise late, so that the number is not reached: once more, then.
+                # Either end may advertise late, so that the number is not reached: then repeat.
                 if was_hit:
                     e.check(end in (*wanted[way], BOTH), f"{name}, {errno.errorcode[way]}, number {number}: {end}")
                     e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
@@ -115,44 +116,44 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
 
 @case(reference=False, timeout=300)
 def sends(e):
-    """A SEND, of the sender's or of the receiver's."""
+    """SENDs of the sender or of the receiver fail."""
     late(e, "send", (HERE, THERE), (1, 2, 3, 7), lent, MIB, {HERE: (SENDER, RECEIVER), THERE: (BOTH,)})
 
 
 @case(reference=False, timeout=300)
 def receives(e):
-    """A receive: its message finds no buffer, and the sender's device gets a NAK."""
+    """A receive fails: its message finds no buffer, and the sender's device gets a NAK."""
     late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def reads(e):
-    """An RDMA READ, by the receiver."""
+    """RDMA READs by the receiver fail."""
     late(e, "read", (HERE, THERE), (1, 2, 5), lent, MIB, {HERE: (RECEIVER,), THERE: (BOTH,)})
 
 
 @case(reference=False, timeout=300)
 def writes(e):
-    """An RDMA WRITE, by the sender."""
+    """RDMA WRITEs by the sender fail."""
     late(e, "write", (HERE, THERE), (1, 2, 5), both, MIB, {HERE: (SENDER,), THERE: (BOTH,)}, fed)
 
 
 @case(reference=False, timeout=300)
 def registrations(e):
-    """Registrations that give the peer access to the sender's memory, or to the receiver's if that
-    was quicker."""
+    """Registrations fail that give the peer access to the sender's memory, or to the receiver's if
+    that one was first."""
     late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
-    """Registrations that give the peer access to the receiver's memory. By then the sender may
+    """Registrations fail that give the peer access to the receiver's memory. By then the sender may
     register, too."""
     late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 
 @case(reference=False, timeout=300)
 def ends_of_access(e):
-    """Invalidations: the memory stays the device's until the queue pair is destroyed, and no call
-    returns sooner."""
+    """Invalidations fail: the device keeps the memory until the queue pair is destroyed, and no
+    call returns sooner."""
     late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Each allocation and each user copy of a socket call fails once: the first in one call, the second
-in the next, and so on until a call succeeds. Every call either returns an errno, or the amount of
-work done all the same; a repeated call succeeds, no byte is lost or duplicated, and in the end
-nothing is left. (For a kernel that can inject such faults.)
+in the next, and so on, until a call succeeds. Every call returns an errno or the amount of work
+done. A repeated call succeeds, no byte is lost or duplicated, and in the end no resource is left.
+Needs a kernel with fault injection.
 
-This covers the work of the calling thread. faults.anywhere covers the work of others for a
-connection."""
+Covers the work of the calling thread; faults.anywhere covers that of other threads."""
 
 import ctypes
 import errno
@@ -31,15 +30,14 @@ def needs_faults(e):
 
 
 class Through:
-    """Repeats one kind of call with each fault. `least` is the number of faults that must come;
-    `allowed` are the errors of a call with a fault, `without` those of one without."""
+    """Repeats one kind of call with each fault. `least`: minimum number of faults. `allowed`:
+    errors of a call with a fault. `without`: errors of one without."""
 
     def __init__(self, e, name, least, allowed, without=""):
         self._e, self._name, self._least, self._allowed, self._without = e, name, least, set(allowed.split()), set(without.split())
 
     def __call__(self, attempt):
-        """attempt(fault) makes a call by fault(function), and then checks that everything is in
-        order."""
+        """`attempt(fault)` makes a call by `fault(function)`, then checks the result."""
         seen, self._number, self.failed = set(), 0, True
         while self.failed:
             self._number += 1
@@ -63,7 +61,7 @@ class Through:
 
 
 def nothing_left(e):
-    """No socket, no pinned page, no reference to the module."""
+    """Checks that no socket, no pinned page and no module reference is left."""
     for thing in e._keep:
         if hasattr(thing, "close"):
             thing.close()
@@ -119,7 +117,7 @@ def making(e):
     Through(e, "bind", 1, "ENOMEM")(bind)
 
     def bind_again(fault):
-        """To a used port: the error is EADDRINUSE or that of the fault."""
+        """Binds to a used port: the error is EADDRINUSE or that of the fault."""
         first = e.bound("self")
         sock = e.socket()
         raw = calls.sa(e.here, first.port)
@@ -147,7 +145,7 @@ def making(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def connecting(e):
-    """connect() that blocks and that does not, and accept()."""
+    """Blocking and non-blocking connect(), and accept()."""
     needs_faults(e)
     listener = e.listen()
 
@@ -174,10 +172,9 @@ def connecting(e):
         e.wait(near, select.POLLOUT)
         error = near.get(SOL, socket.SO_ERROR)
         if error and beginning.failed:
-            # Within one namespace the caller does all of it, and may have come far.
+            # Within one namespace the calling thread does all of the work, and may be nearly done.
             e.equal(errno.errorcode[error], "ENOMEM", "how the connection failed")
-            # As with TCP, the error was reported, and the next call reports only that there was
-            # one.
+            # As on TCP, the error was reported, and the next call only reports that one occurred.
             e.equal(e.error(calls.connect, near, raw), "ECONNABORTED", "connect() again")
             e.equal(e.error(calls.connect, near, raw), "EINPROGRESS", "connect() once more")
             e.wait(near, select.POLLOUT)
@@ -205,8 +202,8 @@ def connecting(e):
 
 
 def accepted(e, listener, near):
-    """Returns the other end of a connection. Earlier entries of the queue are attempts that failed
-    at our end only."""
+    """Returns the other end of a connection. Earlier entries of the queue belong to attempts that
+    failed at this end only."""
     while True:
         far, address = listener.accept()
         if address == near.getsockname():
@@ -215,7 +212,7 @@ def accepted(e, listener, near):
 
 
 class Sender:
-    """Two connected ends and a stream between them, of which every byte is checked."""
+    """Two connected ends; every byte of the stream between them is checked."""
 
     def __init__(self, e):
         self.e = e
@@ -226,7 +223,7 @@ class Sender:
         return self._pattern.at(self.sent, size)
 
     def took(self, result, most):
-        """Records the result of a send, and sends the rest."""
+        """Records the result of a send, and sends the remaining bytes."""
         told = 0 if failed(result) else result
         self.e.check(0 <= told <= most, f"{told} of {most} bytes")
         self.sent += told
@@ -250,7 +247,7 @@ class Sender:
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def sending(e):
-    """Small and large, from several pieces, out of a file, out of a pipe, urgent."""
+    """Small and large sends, from several segments, from a file, from a pipe, urgent."""
     needs_faults(e)
     stream = Sender(e)
 
@@ -279,7 +276,7 @@ def sending(e):
     Through(e, "first send 60000", 4, "EFAULT ENOMEM")(first(60000))
     near = stream.near
     Through(e, "send 5", 1, "EFAULT ENOMEM")(by(5, lambda data: calls.send(near, data)))
-    # what was sent from before may be free again, and then nothing has to be made
+    # memory of earlier sends may be free again, so that this call allocates nothing
     Through(e, "send 60000", 1, "EFAULT ENOMEM")(by(60000, lambda data: calls.send(near, data)))
     Through(e, "sendmsg in pieces", 2, "EFAULT ENOMEM")(by(9000, lambda data: near.sendmsg([data[:1], data[1:5000], data[5000:]])))
     Through(e, "write", 1, "EFAULT ENOMEM")(by(3000, lambda data: calls.write(near, data)))
@@ -310,7 +307,7 @@ def sending(e):
     Through(e, "splice to it", 0, "EFAULT ENOMEM")(from_a_pipe)
 
     def urgent(fault):
-        # beside the stream: a connection for it alone
+        # urgent data uses a separate connection
         near, far = e.pair()
         result = fault(lambda: calls.send(near, b"!", socket.MSG_OOB))
         if failed(result):
@@ -326,14 +323,14 @@ def sending(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def held_back(e):
-    """Bytes that a call has taken before its fault go out at once, as on TCP, and not as if more
-    were to come: for that MSG_MORE and TCP_CORK wait for 200 ms."""
+    """Bytes accepted before a fault are sent at once, as on TCP, although MSG_MORE or TCP_CORK
+    would hold them back for 200 ms."""
     needs_faults(e)
     size, cork, number, hit, parts = 150000, 0.2, 0, True, 0
     data = bytes(size)
     while hit:
         number += 1
-        # Any machine may be slow once.
+        # Retries: any machine may be slow once.
         for _ in range(10):
             near, far = e.pair()
             near.set(SOL, socket.SO_SNDBUF, size)
@@ -356,7 +353,7 @@ def held_back(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def receiving(e):
-    """Small and large, to several pieces, looked at only, to a pipe."""
+    """Small and large receives, into several segments, peeked, and into a pipe."""
     needs_faults(e)
     stream = Sender(e)
     far = stream.far
@@ -374,7 +371,7 @@ def receiving(e):
         return attempt
 
     def in_pieces(size):
-        # into memory of its own: all of it is looked at when the call has failed in the middle
+        # into separate memory, which is compared completely after a call has failed midway
         parts = [bytearray(1), bytearray(5000), bytearray(size - 5001)]
         got = far.recvmsg_into(parts)[0]
         return b"".join(parts)[:got]
@@ -474,7 +471,7 @@ def zero_copy(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def around(e):
-    """Options, questions, poll(), shutdown() and close()."""
+    """Options, ioctls, poll(), shutdown() and close()."""
     needs_faults(e)
     near, far = e.pair()
 
@@ -498,7 +495,7 @@ def around(e):
     Through(e, "getpeername", 0, "EFAULT ENOMEM")(told(lambda: calls.getpeername(near)[1]))
     Through(e, "ioctl", 0, "EFAULT ENOMEM")(told(lambda: calls.ioctl_int(near, consts.SIOCINQ)))
 
-    # More sleeping descriptors than fit on the kernel's stack, before a ready one.
+    # More descriptors without events than fit on the kernel's stack, before a ready one.
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(24)]
     watched = [pair[0].fileno() for pair in pairs] + [e.socket().fileno()]

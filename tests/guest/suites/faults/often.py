@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Faults at random, again and again, and shortage of memory for a while, on a connection that
-carries bytes. A caller that gets ENOMEM or EFAULT calls again. Accepted bytes arrive once and in
-order, or both ends get an error for the lost connection. No call waits for ever: the faults end,
-and afterwards every hang is a failure."""
+"""Random faults, repeatedly, and temporary shortage of memory, on a connection that transfers data.
+A caller that gets ENOMEM or EFAULT calls again. Accepted bytes arrive once and in order, or both
+ends get an error for the lost connection. No call waits for ever: after the faults have ended,
+every hang is a failure."""
 
 import itertools
 import socket
@@ -19,8 +19,8 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SENDERS, MOST_MESSAGES, MOST_BYTES = 3, 300, 200000
-# Unit of a sender's bytes; the part above is the sender's number. A prime, so that no message is a
-# multiple.
+# Period of a sender's bytes (prime, so that no message is a multiple), and the bits above which a
+# byte contains the sender's number.
 PERIOD, WHOSE = 61, 64
 
 
@@ -29,8 +29,8 @@ def stream(sender):
 
 
 class Streams:
-    """Bytes of several senders over one connection: each one's are in order, in any order among
-    each other."""
+    """Bytes of several senders over one connection: each sender's are in order; senders may
+    interleave."""
 
     def __init__(self, e):
         self._e, self._streams, self.counts = e, [stream(sender) for sender in range(SENDERS)], [0] * SENDERS
@@ -95,12 +95,12 @@ class Transfer:
         return not any(task.is_alive() for task in self.senders)
 
     def sleeps(self):
-        """Returns true if no task runs."""
+        """Returns true if all tasks sleep."""
         asleep = {consts.system_calls()[name] for name in ("sendto", "recvfrom")}
         return all(not task.is_alive() or asleep_in(task.native_id) in asleep for task in (self.reader, *self.senders))
 
     def end(self):
-        """Returns the end: whole, or the error of a lost connection."""
+        """Returns the result: whole, or the error of a lost connection."""
         e = self._e
         for task in self.senders:
             task.join(e.patience * 9)
@@ -142,7 +142,7 @@ def at_random(e, sizes, prepare=lambda sock: None):
                 hits[name] = hits.get(name, 0) + count
             echo(e, *e.pair(listener))
         e.note(kind, (ends, hits))
-        # None of what a connection that is made allocates is needed for it to go on.
+        # An established connection needs no further allocation to continue.
         e.check(ends.get("whole", 0), f"{kind}: {ends}")
     listener.close()
     nothing_left(e)
@@ -162,15 +162,15 @@ def all_sizes(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def lent(e):
-    """Blocks that are pinned and read by the other end, while that succeeds."""
+    """Blocks are pinned and read by the other end, if this succeeds."""
     at_random(e, (64, 5000, 70000), eager)
 
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def short_for_a_while(e):
-    """At some time in a transfer all allocations of the module begin to fail, or only those that
-    may not wait, until enough calls have failed or the transfer stops. Then memory is available
-    again, and the transfer completes by itself."""
+    """During a transfer all allocations of the module begin to fail, or only those that may not
+    wait, until enough calls have failed or the transfer stops. Then memory is available again, and
+    the transfer completes without further action."""
     needs_faults(e)
     listener, most = e.listen(), 100000
     for kind, patient in itertools.product(("failslab", "fail_page_alloc"), "NY"):

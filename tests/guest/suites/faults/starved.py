@@ -13,18 +13,18 @@ from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
 from suites.zcopy.blocks import MIB, eager
 
-# Fits one block of a sender, and takes the peer more receive buffers than it begins with, until
-# they grow.
+# Fits one block of a sender, and needs more receive buffers than the peer starts with, until they
+# grow.
 SIZE = 60000
-# Number of messages that the first receive buffers hold; two are reserved for messages without
-# payload.
+# Number of messages that fit the first receive buffers; two buffers are reserved for messages
+# without payload.
 FIRST, PAYLOAD = 6, 2000
 
 
 def needs_verbs(e):
     needs_faults(e)
     if not faults.verbs_possible():
-        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+        e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
 
 
 def mapped(number):
@@ -34,13 +34,13 @@ def mapped(number):
 
 @case(reference=False, timeout=300)
 def growing(e):
-    """The peer requests larger buffers, of which some can be mapped, or none. Meanwhile bytes
-    arrive by the old ones."""
+    """The peer requests larger buffers, but only some or none can be mapped. Meanwhile bytes arrive
+    in the old ones."""
     if netns.is_one():
-        e.skip("nothing is mapped here")
+        e.skip("no memory is mapped for this transport")
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
-    # The first one that is mapped is the sender's.
+    # The first mapped buffer is the sender's.
     for number in range(2, 10):
         near, far = e.pair(listener)
         with mapped(number) as hits:
@@ -56,10 +56,10 @@ def growing(e):
 
 @contextlib.contextmanager
 def without_memory(e, near, source):
-    """Sends, while no new receive buffer can be allocated; or, without a device, none where the
-    allocation may not wait."""
+    """Sends while no new receive buffer can be allocated; without a device, only allocations that
+    may not wait fail."""
     if netns.is_one():
-        # A sender allocates its memory where it may sleep.
+        # A sender allocates its memory where sleeping is allowed.
         with faults.several("failslab", faults.EVERY) as hits:
             faults.knob("failslab", "ignore-gfp-wait", "Y")
             for at in range(0, SIZE, PAYLOAD):
@@ -73,7 +73,7 @@ def without_memory(e, near, source):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def unread(e):
-    """A reader waits for more bytes than fit the buffers, all of which are unread."""
+    """A reader waits for more bytes than fit its buffers, which are all unread."""
     if netns.is_one():
         needs_faults(e)
     else:
@@ -100,7 +100,7 @@ def unread(e):
 @case(reference=False, hosts=(0, 1), timeout=300)
 def ending(e):
     """All allocations of the module fail while connections end with unread and unsent bytes, with
-    memory registered, or in an accept queue. Everything is freed."""
+    registered memory, or in an accept queue. Everything is freed."""
     needs_faults(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(4)]

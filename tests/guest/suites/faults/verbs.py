@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Verbs and the connection manager fail: the first call of a function in the life of a connection,
-the second in the next life, until a life has passed without a fault. A call fails or the connection
-does. No call waits for ever, nothing is left, and the next connection works."""
+"""Verbs and the connection manager fail: the first call of a function in the life of one
+connection, the second in that of the next, until a connection passes without a fault. Each fault
+makes a call or the connection fail. No call waits for ever, no resource is left, and the next
+connection works."""
 
 import errno
 
@@ -20,15 +21,15 @@ SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
 MAPPING = ("sdp_h_ib_map_error",)
-# Later calls of a connection's life need no test; messages are sent as long as bytes are.
+# Later calls of the same function need no test: every message makes another one.
 MOST = 12
 
 
 def refuse(e, names, *errors, most=MOST):
-    """Faults before the listener's reply make the connector repeat its request, so that no
-    connect(2) is refused."""
+    """Faults before the listener's reply make the client repeat its request, so that no connect(2)
+    is refused."""
     if not faults.verbs_possible():
-        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+        e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     listener = e.listen()
     references = refcount()
     e.equal(session(e, listener), "whole", "without a fault")
@@ -58,21 +59,21 @@ def making(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def making_of_kept(e):
-    """The same where an end has the completion queues of one that is gone."""
+    """As `making`, where one end uses the cached completion queues of a closed connection."""
     refuse(e, [name for name in MAKING if name != "__ib_create_cq"], errno.ENOMEM, errno.EINVAL)
 
 
 @case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
-    """The listener's end fails before its reply, in each of its steps, again and again. To the
-    other end that looks like a lost request."""
+    """The listener's end fails before its reply, repeatedly in each step. For the other end this
+    equals a lost request."""
     if not faults.verbs_possible():
-        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+        e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     listener = e.listen()
     references = refcount()
     with parameters(spare_queues=0):
         e.equal(session(e, listener), "whole", "without a fault")
-        # The call of each that is the passive end's first.
+        # Number of the passive end's first call of each function.
         for name, number in (("__ib_create_cq", 3), ("ib_create_qp_kernel", 2), ("ib_cm_init_qp_attr", 1), ("ib_modify_qp", 2),
                              ("ib_modify_qp", 3), ("ib_send_cm_rep", 1), ("sdp_h_ib_post_recv", 2)):
             for _ in range(3):
@@ -102,6 +103,6 @@ def memory(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def mapping(e):
-    """Mapping of the first buffers of a connection, at either end, and of those that it sends from
-    and grows."""
+    """Mapping fails: of the first buffers of a connection, at either end, and of later send and
+    receive buffers."""
     refuse(e, MAPPING, errno.ENOMEM, most=40)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""DRBD, whose sockets in the kernel have the family of the configured address: two of its devices
-on one machine replicate to each other, by TCP, then by SDP within the machine and over RDMA."""
+"""DRBD, whose kernel sockets have the family of the configured address: two of its devices on one
+machine replicate to each other, by TCP, then by SDP, locally and over RDMA."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ def run(*words):
 
 
 class Node:
-    """One of the two devices, over a file."""
+    """One of the two devices, backed by a file."""
 
     def __init__(self, e, folder, number, family):
         self._e, self._name, self._number = e, f"r{number}", str(number)
@@ -59,7 +59,7 @@ class Node:
         return bool(re.search(r"cs:Connected .* ds:Up\w+/Up\w+ ", self.state()))
 
     def write(self, offset):
-        """Writes random bytes. A connected device has them once this returns."""
+        """Writes random bytes. They have reached a connected device when this returns."""
         data = mmap.mmap(-1, WRITTEN)
         data.write(os.urandom(WRITTEN))
         device = os.open(f"/dev/drbd{self._number}", os.O_RDWR | os.O_DIRECT)
@@ -108,7 +108,7 @@ def replicate(e, family):
 @case(reference=False, families=("v4",), timeout=600)
 def replicates(e):
     if not os.path.exists(SETUP) or not shutil.which("losetup"):
-        e.skip("no DRBD (qemu/guest --programs)")
+        e.skip("DRBD is not installed (qemu/guest --programs)")
     os.makedirs("/run/lock", exist_ok=True)     # for drbdmeta
     run("modprobe", "loop")
     run("modprobe", "drbd", "usermode_helper=/bin/true", "minor_count=2")

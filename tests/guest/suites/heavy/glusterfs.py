@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons
-that glusterd starts, with settings of their own."""
+"""GlusterFS: a brick, and a FUSE mount of it; copies a file in both directions. Runs the same
+daemons as glusterd, with its own settings."""
 
 from lib.forms import IN_TURN, form
 
@@ -33,7 +33,7 @@ volume brick
 end-volume
 """
 SERVER = "mkdir {folder}/brick && exec glusterfsd -N -l /dev/stderr -f {folder}/brick.vol"
-# The kernel has not cached the bytes that are read.
+# The file read is not in the kernel's cache.
 CLIENT = """
 cd {folder} && mkdir mount && modprobe fuse
 glusterfs -l {folder}/log --direct-io-mode=enable -f {folder}/mount.vol {folder}/mount || cat {folder}/log
@@ -41,8 +41,8 @@ head -c 3000000 /dev/urandom > sent && cp sent mount/copy && cmp sent mount/copy
 umount mount || cat {folder}/log
 """
 
-# A brick that listens by family 27 is reached by a client whose TCP sockets use SDP, and by no
-# other.
+# A brick that listens by family 27 is reached by clients whose TCP sockets use SDP, and by no
+# others.
 for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "ways": set(IN_TURN)})):
     form(name=name, needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
          files={"brick.vol": BRICK.replace("{family}", family), "mount.vol": MOUNT, "client": CLIENT}, says="the same",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""QEMU's migration: the memory of a machine with 32 MiB of a file in it, by one connection, by
-several, and with zero-copy-send, which sets SO_ZEROCOPY on connected sockets. Nothing runs in that
-machine."""
+"""QEMU's migration of a machine with a 32 MiB file in memory: by one connection, by several, and
+with zero-copy-send, which sets SO_ZEROCOPY on connected sockets. The migrated machine runs no
+program."""
 
 from lib.forms import form
 

@@ -102,7 +102,7 @@ def connects_under_loss(e):
 def unreachable_for_a_while(e):
     """rxe repeats for `ack_time`: bytes arrive late, and a peer that is gone is found."""
     if netns.is_one():
-        e.skip("both hosts are one namespace")
+        e.skip("both hosts are the same namespace")
     near, far = e.pair()
     with netns.firewall():
         near.sendall(b"x" * 1000)
