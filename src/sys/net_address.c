@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Addresses and ports of a socket, and where they are. No policy lives here. */
+/* Addresses and ports of a socket, and where they are. Contains no policy. */
 #include <net/addrconf.h>
 #include <net/inet6_hashtables.h>
 #include <net/inet_hashtables.h>
@@ -88,7 +88,8 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
 }
 
-/* TCP's listener for connections from `remote` to `local` that come in by `dif`. RCU is held. */
+/* Returns TCP's listener for connections from `remote` to `local` that arrive on `dif`. Context:
+ * RCU read-side section. */
 static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr *local,
 				       const struct sdp_h_addr *remote, int dif)
 {
@@ -104,9 +105,9 @@ static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr 
 }
 
 /*
- * True if connections from `remote` to `local` by TCP reach a listener of another user than `sk`.
- * False if `sk` belongs to root. False if its own TCP socket listens: TCP's rules for ports have
- * kept other users away then.
+ * Returns true if another user than that of `sk` has a TCP listener for connections from `remote`
+ * to `local`. Returns false if `sk` belongs to root. Returns false if its own TCP socket listens:
+ * TCP's port rules have excluded other users then.
  */
 bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 			   const struct sdp_h_addr *remote, int dif)
@@ -130,7 +131,7 @@ bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 	return is;
 }
 
-/* Binds to the interface of a link-local peer, as tcp_v6_connect(); -EINVAL without one. */
+/* Binds to the interface of a link-local peer, like tcp_v6_connect(); -EINVAL without one. */
 int sdp_h_bind_scope(struct sock *sk, int scope)
 {
 	if (scope) {
@@ -209,10 +210,10 @@ static int route6(struct net *net, struct sock *sk, const struct sdp_h_addr *to,
 }
 
 /*
- * Finds the way to `to` by the rules and routes for packets of `sk`, or of no socket (NULL).
- * If `route->from` is unspecified, the source address is filled in. The interface is the one that
- * packets leave by. For an own address it is the one that the address belongs to: a packet counts
- * as received by it, though it goes by the loopback.
+ * Finds the route to `to` for packets of `sk`, or of no socket (NULL). If `route->from` is
+ * unspecified, the source address is filled in. Returns the outgoing interface. For a local
+ * address, returns the interface that has the address: packets count as received by it, although
+ * they use the loopback device.
  */
 int sdp_h_route(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 		struct sdp_h_route *route)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Plain functions around macros, inline functions and field defines of the
- * network headers, which bindgen cannot see. No policy lives here.
+ * Plain functions around macros, inline functions and field defines of the network headers, which
+ * bindgen cannot see. Contains no policy.
  */
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -79,7 +79,7 @@ struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 	return sk;
 }
 
-/* A new socket with the listener's options, as TCP makes one for a SYN. */
+/* Creates a socket with the listener's options, as TCP does for a SYN. */
 struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 			      work_func_t timer)
 {
@@ -89,7 +89,7 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 
 	if (!sk)
 		return NULL;
-	/* sk_clone() returns two references: one is enough here */
+	/* sk_clone() returns two references; one is enough */
 	__sock_put(sk);
 	inet = inet_sk(sk);
 	RCU_INIT_POINTER(inet->inet_opt, NULL);
@@ -117,16 +117,15 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	return sk;
 }
 
-/* Returns true if a descriptor may be made for it: once. */
+/* Returns true, only once, if a descriptor may be made for the sock. */
 bool sdp_h_child_take(struct sock *sk)
 {
 	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
 }
 
 /*
- * Releases the owner's reference. A kernel user may free what its callbacks use
- * once this returns: waits for those that are running, also on children of a
- * listener, which are SOCK_DEAD by now.
+ * Releases the owner's reference. A kernel user may free data of its callbacks once this returns.
+ * Waits for running callbacks, also on children of a listener, which are SOCK_DEAD by now.
  */
 void sdp_h_sock_discard(struct sock *sk)
 {
@@ -153,17 +152,16 @@ void sdp_h_child_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-/* Flags share a word, so this is atomic. */
+/* Flags share a word, so the change is atomic. */
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 {
 	assign_bit(flag, &sk->sk_flags, on);
 }
 
 /*
- * The callbacks are the owner's to change (in-kernel users do) under
- * sk_callback_lock, and a socket may be orphaned at any time: the default ones
- * look at sk_wq under RCU, so no lock is needed. Those of a kernel user, which a
- * child inherits, are valid until it releases the socket: SOCK_DEAD, then a grace
+ * Kernel users may change the callbacks under sk_callback_lock, and a socket may be orphaned at any
+ * time. The default callbacks access sk_wq under RCU, so no lock is needed. Callbacks of a kernel
+ * user, which a child inherits, are valid until it releases the socket: SOCK_DEAD, then a grace
  * period in sdp_h_sock_discard(). close(2) finds a child in the listener's queue.
  */
 void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
@@ -183,7 +181,7 @@ void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
 	}
 }
 
-/* True if a kernel user has called tcp_sock_set_nodelay(). */
+/* Returns true if a kernel user has called tcp_sock_set_nodelay(). */
 bool sdp_h_cast_nodelay(const struct sock *sk)
 {
 	return tcp_sk(sk)->nonagle & TCP_NAGLE_OFF;
@@ -194,7 +192,7 @@ u32 sdp_h_uid(const struct sock *sk)
 	return from_kuid_munged(&init_user_ns, sk_uid(sk));
 }
 
-/* Returns it as a number of the reader's user namespace. */
+/* Returns the uid as a number of the reader's user namespace. */
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk)
 {
 	return from_kuid_munged(seq_user_ns(seq), sk_uid(sk));
@@ -220,7 +218,7 @@ int sdp_h_priority(const struct sock *sk)
 void sdp_h_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
-	/* io_uring's sends of this kind report copies themselves */
+	/* io_uring's zero-copy sends report copies themselves */
 	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
 }
 
@@ -232,16 +230,15 @@ int sdp_h_most_rmem(const struct sock *sk)
 void sdp_h_set_rmem(struct sock *sk, int bytes)
 {
 	/*
-	 * __inet_accept() charges this number to the caller's memory cgroup, for
-	 * good; but the buffers are charged already.
+	 * __inet_accept() charges this number to the caller's memory cgroup permanently; but the buffers
+	 * are charged already.
 	 */
 	atomic_set(&sk->sk_rmem_alloc, READ_ONCE(sk->sk_socket) ? bytes : 0);
 }
 
 /*
- * Charges later allocations of the task to the socket's memory cgroup. They
- * follow sk_allocation, too: if a kernel user writes pages out through the
- * socket, an allocation must not wait for writeback.
+ * Charges later allocations of the task to the socket's memory cgroup. They use sk_allocation, too:
+ * if a kernel user writes out pages through the socket, an allocation must not wait for writeback.
  */
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {
@@ -270,8 +267,8 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 		set_active_memcg(m->charged);
 }
 
-/* Returns true if another task waits for this processor. need_resched() is late under lazy
- * preemption. A task that sleeps may count for a while.
+/* Returns true if another task is waiting for this processor. need_resched() is late under lazy
+ * preemption. A task that sleeps may be counted for a while.
  */
 bool sdp_h_is_crowded(void)
 {
@@ -310,12 +307,12 @@ void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
 {
 	unsigned long flags;
 
-	/* without one the timer would keep the time that it had before */
+	/* without a delay the timer would keep its earlier time */
 	if (!delay)
 		delay = 1;
 	/* a later caller must not delay an earlier deadline set meanwhile */
 	spin_lock_irqsave(&s->arming, flags);
-	/* what is pending has not begun, and finds out for itself what comes after it */
+	/* a pending function has not begun, and computes the next deadline itself */
 	if (!delayed_work_pending(&s->timer) ||
 	    time_after(READ_ONCE(s->timer.timer.expires), jiffies + delay)) {
 		sock_hold(&s->inet.sk);
@@ -336,7 +333,7 @@ void sdp_h_nospace(struct sock *sk)
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 	if (sk->sk_socket)
 		set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
-	/* the caller looks once more for space after this */
+	/* the caller checks for space again after this */
 	smp_mb__after_atomic();
 }
 

@@ -37,7 +37,7 @@ struct sdp_h_sock {
 	wait_queue_head_t	wait;
 	atomic_t		events;	/* counts wake-ups, see sdp_h_sleep() */
 	atomic_t		jobs;	/* bits of work that is to be done */
-	/* the default callback: another one in sk_data_ready is a kernel user's */
+	/* default callback: any other value in sk_data_ready is a kernel user's */
 	void			(*data_ready)(struct sock *sk);
 	/* TCP socket of a descriptor of IPPROTO_SDP */
 	struct socket		*tcp;
@@ -48,7 +48,7 @@ struct sdp_h_sock {
 	atomic_t		unaccepted;	/* whether a descriptor may be made for it */
 };
 
-/* Task state that sdp_h_memory_begin() has changed. */
+/* Task state saved by sdp_h_memory_begin(). */
 struct sdp_h_memory {
 	void		*charged;	/* the memory cgroup before */
 	unsigned int	flags;
@@ -61,7 +61,7 @@ struct sdp_h_addr {
 	__be16			port;
 };
 
-/* Times of TCP, in seconds, and counts. */
+/* TCP's times in seconds, and counts. */
 struct sdp_h_tcp_timers {
 	u32	keep_idle, keep_interval, keep_count, syn_count, fin_timeout;
 };
@@ -167,7 +167,7 @@ struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
 /* State of an open file with rows. */
 struct sdp_h_rows {
 	struct seq_net_private net;
-	/* Address of the object whose row comes next, or a lower one. */
+	/* Lower bound of the address of the object in the next row. */
 	size_t at;
 };
 struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
@@ -183,7 +183,7 @@ struct sdp_h_params {
 	int forgotten;
 };
 extern struct sdp_h_params sdp_h_params;
-/* Sysctls of a namespace. Values of INT_MIN are those of the module. */
+/* Sysctls of a namespace. INT_MIN: the module's value applies. */
 struct ctl_table_header *sdp_h_sysctls_start(struct net *net, struct sdp_h_params *own);
 void sdp_h_sysctls_stop(struct ctl_table_header *sysctls);
 

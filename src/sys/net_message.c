@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Control messages and program memory of sendmsg and recvmsg. No policy is here. */
+/* Control messages and program memory of sendmsg and recvmsg. Contains no policy. */
 #include <linux/errqueue.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Parses the control messages of a send call: those with a meaning for SDP, and errors. */
+/* Parses the control messages of a send call: applies those with a meaning for SDP, and returns
+ * errors. */
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 {
 	struct sockcm_cookie cookie = {};
@@ -22,8 +23,8 @@ void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 }
 
 /*
- * Returns the completion of a call with MSG_ZEROCOPY, as TCP does; NULL for none. `given`: by
- * io_uring or another user inside the kernel, which counts the call. The socket lock is held.
+ * Returns the completion of a call with MSG_ZEROCOPY, as TCP does; NULL for none. `given`: passed
+ * by io_uring or another kernel user, which counts the call. Context: socket lock held.
  */
 int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given)
 {
@@ -44,10 +45,10 @@ int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **n
 	return *notice ? 0 : -ENOBUFS;
 }
 
-/* io_uring accepts "not copied" only for a packet, whose content it does not read. */
+/* io_uring accepts "not copied" only for an skb; it does not read the content. */
 static struct sk_buff none;
 
-/* Drops the reference of a holder, in any context; reports copied bytes. */
+/* Drops a reference, in any context, and reports copied bytes. */
 void sdp_h_notice_end(struct ubuf_info *notice, bool direct)
 {
 	notice->ops->complete(direct ? &none : NULL, notice, direct);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * setsockopt(2) at SOL_IP and SOL_IPV6: what the kernel's shared code does for
- * every inet_sock is left to it. Here are the options that it keeps to sockets
- * of family AF_INET6, and those that would promise what RDMA packets cannot
- * hold: these are checked as for TCP and then refused.
+ * setsockopt(2) at SOL_IP and SOL_IPV6: most options are handled by the kernel's shared code for
+ * inet_socks. This file handles options that the shared code limits to family AF_INET6, and options
+ * that RDMA packets cannot implement: they are checked as on TCP and then refused.
  */
 #include <linux/capability.h>
 #include <linux/mroute6.h>
@@ -19,7 +18,7 @@ static bool capable_in(const struct sock *sk, int cap)
 	return sockopt_ns_capable(sock_net(sk)->user_ns, cap);
 }
 
-/* IPsec never sees what goes over RDMA: no policy is taken, empty ones are removed. */
+/* IPsec does not process RDMA traffic: policies are refused, except for empty ones. */
 static int set_policy(const struct sock *sk, sockptr_t value, unsigned int len)
 {
 	if (!capable_in(sk, CAP_NET_ADMIN))
@@ -29,7 +28,7 @@ static int set_policy(const struct sock *sk, sockptr_t value, unsigned int len)
 	return len && len <= PAGE_SIZE ? -EINVAL : -EMSGSIZE;
 }
 
-/* Extension headers to be sent with each packet: only that there be none. */
+/* Sets extension headers to be sent with each packet: only an empty value is accepted. */
 static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned int len)
 {
 	if (name != IPV6_RTHDR && !capable_in(sk, CAP_NET_RAW))
@@ -41,7 +40,7 @@ static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned
 	return -EOPNOTSUPP;
 }
 
-/* Sets the minimum TTL of received packets. There is no TTL here, so only 0 is accepted. */
+/* Sets the minimum TTL of received packets. RDMA has no TTL, so only 0 is accepted. */
 static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
 {
 	u8 *least = level == SOL_IP ? &inet_sk(sk)->min_ttl : &inet_sk(sk)->pinet6->min_hopcount;
@@ -52,7 +51,7 @@ static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, u
 	return xchg(least, 0) && !err ? -EOPNOTSUPP : err;
 }
 
-/* Sets the options in IPv4's header: only an empty list is accepted. */
+/* Sets the options in the IPv4 header: only an empty list is accepted. */
 static int set_ip_options(struct sock *sk, sockptr_t value, unsigned int len)
 {
 	struct ip_options_rcu *opt;
@@ -88,7 +87,7 @@ static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
 	return 0;
 }
 
-/* Which control messages a datagram would bring: on a stream, none. */
+/* Selects control messages of received datagrams: a stream has none. */
 static int set_control(struct ipv6_pinfo *np, int name, bool on)
 {
 	switch (name) {
@@ -143,7 +142,7 @@ static int set_control(struct ipv6_pinfo *np, int name, bool on)
 	return 0;
 }
 
-/* Options with an integer. */
+/* Sets an integer option. */
 static int set_int(struct sock *sk, int name, int val)
 {
 	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
@@ -224,7 +223,7 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_DSTOPTS:
 		return set_header(sk, name, value, len);
 	case IPV6_2292PKTOPTIONS:
-		/* the same as a list of control messages; too short for one is none */
+		/* options as control messages; a value too short for one contains none */
 		if (len > 64 * 1024)
 			return -EINVAL;
 		return len < sizeof(struct cmsghdr) ? 0 : -EOPNOTSUPP;
@@ -234,7 +233,7 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 		return set_pktinfo(sk, value, len);
 	case IPV6_FLOWLABEL_MGR:
 		return len < sizeof(struct in6_flowlabel_req) ? -EINVAL : -EOPNOTSUPP;
-	/* groups of receivers are for datagrams */
+	/* multicast groups are for datagrams */
 	case IPV6_ADD_MEMBERSHIP:
 	case IPV6_DROP_MEMBERSHIP:
 	case IPV6_JOIN_ANYCAST:
@@ -276,18 +275,18 @@ static int set_ip(struct sock *sk, int name, sockptr_t value, unsigned int len)
 	}
 }
 
-/* The socket lock is not held. */
+/* Context: without the socket lock. */
 int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
 {
 	if (level == SOL_IP)
 		return set_ip(sk, name, value, len);
-	/* the one that would make a socket of AF_INET out of this */
+	/* IPV6_ADDRFORM would change the socket to family AF_INET */
 	if (level != SOL_IPV6 || name == IPV6_ADDRFORM || !sk->sk_prot->ipv6_pinfo_offset)
 		return -ENOPROTOOPT;
 	return set_ipv6(sk, name, value, len);
 }
 
-/* As the families of TCP answer, each in its own way where the level is unknown. */
+/* Returns the same errors as TCP's families, which differ for unknown levels. */
 int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len)
 {
 	if (sk->sk_prot->ipv6_pinfo_offset)
@@ -295,7 +294,7 @@ int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, i
 	return ip_getsockopt(sk, level, name, value, len);
 }
 
-/* The sysctls of the namespace. */
+/* Reads the sysctls of the namespace. */
 void sdp_h_tcp_timers(const struct sock *sk, struct sdp_h_tcp_timers *t)
 {
 	const struct netns_ipv4 *v4 = &sock_net(sk)->ipv4;

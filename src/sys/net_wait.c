@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sleeping on a socket and polling it, and wakeups of both.
+ * Sleeping on a socket, polling it, and the wakeups of both.
  */
 #include <linux/fs.h>
 #include <linux/net.h>
@@ -8,9 +8,9 @@
 #include "net_helpers.h"
 
 /*
- * Wakes the sleepers, only one of those that sleep `in_turn` unless `all`.
- * The caller has incremented events (seq.rs): that full barrier pairs with the
- * one of prepare_to_wait() in sdp_h_sleep().
+ * Wakes all sleepers; of those that sleep `in_turn` only one unless `all`. The caller has
+ * incremented events (seq.rs): that full barrier pairs with the one of prepare_to_wait() in
+ * sdp_h_sleep().
  */
 void sdp_h_wake(struct sdp_h_sock *s, bool all)
 {
@@ -19,9 +19,8 @@ void sdp_h_wake(struct sdp_h_sock *s, bool all)
 }
 
 /*
- * Sleeps until sdp_h_wake() has been called since `seen` was read from events.
- * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a
- * signal that `state` allows for.
+ * Sleeps until sdp_h_wake() was called after `seen` was read from events. Returns the rest of
+ * `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a signal that `state` allows.
  */
 long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn)
 {
@@ -44,8 +43,8 @@ bool sdp_h_is_watched(struct sock *sk)
 
 /*
  * Returns true if signals of the socket have an owner (F_SETOWN). RCU frees socket and file, and
- * only a pointer of the file is compared. The result may be wrong while the socket is being
- * closed, when nothing polls it.
+ * only a pointer of the file is compared. The result may be wrong while the socket is being closed,
+ * when nothing polls it.
  */
 static bool has_owner(const struct sock *sk)
 {
@@ -56,9 +55,8 @@ static bool has_owner(const struct sock *sk)
 }
 
 /*
- * True if the socket has pollers, and sdp_h_wake_pollers() reaches all that have
- * to be notified. It does not reach owners, which get signals, and callbacks of
- * kernel users.
+ * Returns true if the socket has pollers, and sdp_h_wake_pollers() reaches every task that has to
+ * be notified. It reaches neither owners, which get signals, nor callbacks of kernel users.
  */
 bool sdp_h_has_pollers(struct sock *sk)
 {
@@ -72,8 +70,8 @@ bool sdp_h_has_pollers(struct sock *sk)
 }
 
 /*
- * Wakes the pollers without a reason, so that they poll again: poll(), select(),
- * epoll and io_uring report to the program only what that finds.
+ * Wakes the pollers without an event mask, so that they poll again: poll(), select(), epoll and
+ * io_uring then report only existing events to the program.
  */
 void sdp_h_wake_pollers(struct sock *sk)
 {

@@ -12,7 +12,7 @@ pub(crate) struct Net(Opaque<c::net>);
 
 // SAFETY: Namespaces are shared by all threads.
 unsafe impl Send for Net {}
-// SAFETY: Namespaces are shared by all threads; all that can be done with one is to count it.
+// SAFETY: Namespaces are shared by all threads; the only operation is to count references.
 unsafe impl Sync for Net {}
 
 // SAFETY: `get_net` and `put_net` count references, and a namespace with references stays.
@@ -23,7 +23,7 @@ unsafe impl AlwaysRefCounted for Net {
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up a reference that it owns.
+        // SAFETY: The caller passes a reference that it owns.
         unsafe { c::put_net(obj.as_ptr().cast::<c::net>()) }
     }
 }
@@ -33,9 +33,9 @@ impl Net {
     ///
     /// # Safety
     ///
-    /// `net` must point to a namespace on which somebody holds a reference during all of `'a`.
+    /// `net` must point to a namespace that is referenced during all of `'a`.
     pub(crate) unsafe fn from_raw<'a>(net: *const c::net) -> &'a Self {
-        // SAFETY: The type is transparent; the rest is promised by the caller.
+        // SAFETY: The type is transparent; the caller guarantees the rest.
         unsafe { &*net.cast::<Self>() }
     }
 
@@ -48,8 +48,8 @@ impl Net {
 ///
 /// # Safety
 ///
-/// The caller owns a reference to `net` and gives it away.
+/// The caller owns a reference to `net` and passes it on.
 pub(super) unsafe fn owned(net: NonNull<c::net>) -> ARef<Net> {
-    // SAFETY: Promised by the caller; the type is transparent.
+    // SAFETY: Guaranteed by the caller; the type is transparent.
     unsafe { ARef::from_raw(net.cast::<Net>()) }
 }

@@ -74,16 +74,16 @@ fn count(r: Result<usize>) -> i32 {
 
 /// # Safety
 ///
-/// `socket` is a descriptor of the family in use by a call, which lasts for `'a`.
+/// `socket` is a descriptor of the family that a call uses for at least `'a`.
 unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
-        // SAFETY: By the requirements; a descriptor in use has its sock.
+        // SAFETY: By the requirements; a descriptor in use has a sock.
         sk: unsafe { Sock::from_raw((*socket).sk) },
     }
 }
 
-/// The TCP socket, if the call is for that.
+/// Returns the TCP socket, if the call applies to it.
 fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
     call.tcp()
         .filter(|_| (T::OPS.dual.chosen)(call.sk) == FallbackState::Tcp)
@@ -97,13 +97,12 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
 
-// The callbacks, here and in `proto.rs`, are only called by the network core, through their tables:
-// with socks and descriptors of this family (made by `create` or `Sock::child`, or by `inet_create`
-// and `init`) that are in use for the time of the call. Their SAFETY comments rely on this.
+// The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
+// Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
+// `inet_create` and `init`) and are in use during the call. Their SAFETY comments rely on this.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
-    // SAFETY: Called by the core with a descriptor that was released before, or that nobody uses
-    // any more.
+    // SAFETY: Called by the core with a descriptor that was released before, or that has no users.
     unsafe {
         if (*socket).sk.is_null() {
             return 0;
@@ -113,7 +112,7 @@ unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
         if call.tcp().is_some() {
             (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
         }
-        // a worker may be about to choose TCP: from here on there is no TCP socket
+        // a worker may be about to choose TCP: from now on the sock has no TCP socket
         let tcp = c::sdp_h_tcp_take((*socket).sk);
         let e = if v6 {
             c::inet6_release(socket)
@@ -141,7 +140,7 @@ unsafe extern "C" fn bind<T: Family>(
 }
 
 impl<T: Family> Descriptor<'_, T> {
-    /// bind(2) by SDP alone.
+    /// Implements bind(2) for SDP alone.
     pub(crate) fn bind_sdp(&self, name: &[u8]) -> Result {
         let sk = self.sk;
         let to = match address::read(name, sk.is_v6(), Purpose::Bind)? {
@@ -210,7 +209,7 @@ unsafe extern "C" fn accept<T: Family>(
         false => (T::OPS.accept)(call.sk, non_blocking).map(Some),
     };
     match accepted {
-        // SAFETY: A new connection, whose reference the new descriptor owns from here on.
+        // SAFETY: A new connection, whose reference the new descriptor owns from now on.
         Ok(Some(sk)) => unsafe {
             c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast())
         },
@@ -280,7 +279,7 @@ unsafe extern "C" fn ioctl<T: Family>(
     command: u32,
     argument: kernel::ffi::c_ulong,
 ) -> i32 {
-    // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+    // SAFETY: Called by the core with a descriptor of the family; the arguments are passed on.
     unsafe {
         let call = call::<T>(socket);
         match chosen(&call) {
@@ -292,11 +291,11 @@ unsafe extern "C" fn ioctl<T: Family>(
 }
 
 unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
-    // before anything is given up for it
+    // before any connection is aborted for it
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
     }
-    // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+    // SAFETY: Called by the core with a descriptor of the family; the arguments are passed on.
     unsafe {
         let call = call::<T>(socket);
         let Some(tcp) = call.tcp() else {
@@ -328,7 +327,7 @@ unsafe extern "C" fn setsockopt<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family.
     let call = unsafe { call::<T>(socket) };
     let tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: As above; the arguments are handed on.
+        // SAFETY: As above; the arguments are passed on.
         to_result(unsafe {
             if level as u32 == c::SOL_SOCKET {
                 c::sock_setsockopt(tcp.raw(), level, name, value, len)
@@ -344,7 +343,7 @@ unsafe extern "C" fn setsockopt<T: Family>(
     errno((T::OPS.dual.set)(&call, level, name, &tcp, &sdp))
 }
 
-/// setsockopt(2) by SDP alone, at all levels.
+/// Implements setsockopt(2) for SDP alone, at all levels.
 unsafe fn setsockopt_by_sdp<T: Family>(
     socket: *mut c::socket,
     level: i32,
@@ -353,10 +352,10 @@ unsafe fn setsockopt_by_sdp<T: Family>(
     len: u32,
 ) -> i32 {
     if level as u32 != c::SOL_SOCKET {
-        // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+        // SAFETY: Called by the core with a descriptor of the family; the arguments are passed on.
         return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
     }
-    // The core accepts these for any socket, but SDP would ignore them. SAFETY: As above.
+    // The core accepts these options for any socket, but SDP would ignore them. SAFETY: As above.
     if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
         return -ENOPROTOOPT.0;
     }
@@ -388,7 +387,7 @@ unsafe extern "C" fn getsockopt<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family.
     let call = unsafe { call::<T>(socket) };
     let tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: As above; the arguments are handed on.
+        // SAFETY: As above; the arguments are passed on.
         to_result(unsafe { op!(tcp, getsockopt(level, name, value, len)) })
     };
     let sdp = || {
@@ -427,7 +426,7 @@ unsafe extern "C" fn sendmsg<T: Family>(
         if e < 0 {
             return e;
         }
-        // SAFETY: As above; nobody else uses the message from here on.
+        // SAFETY: As above; only this call uses the message from now on.
         count((T::OPS.send)(sk, &mut unsafe {
             SendMsg::from_raw(message)
         }))
@@ -454,7 +453,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
     let sk = call.sk;
     if let Some(tcp) = call.tcp() {
         let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
-            // which never wait
+            // these calls never wait
             Ok((T::OPS.dual.chosen)(sk))
         } else {
             (T::OPS.dual.settled)(sk, sk.receive_timeout(bits & c::MSG_DONTWAIT != 0))

@@ -23,7 +23,7 @@ pub(crate) enum Progress {
 }
 
 impl<T: InNet> Descriptor<'_, T> {
-    /// Returns the descriptor's state. The socket lock is held.
+    /// Returns the descriptor's state. Context: socket lock held.
     pub(crate) fn progress(&self) -> Progress {
         // SAFETY: The descriptor is in use by a call, so it is alive.
         match unsafe { ptr::read_volatile(&raw const (*self.socket).state) } {
@@ -34,7 +34,7 @@ impl<T: InNet> Descriptor<'_, T> {
         }
     }
 
-    /// Changes the descriptor's state. The socket lock is held.
+    /// Changes the descriptor's state. Context: socket lock held.
     pub(crate) fn set_progress(&self, p: Progress) {
         let v = match p {
             Progress::Unconnected => c::socket_state_SS_UNCONNECTED,

@@ -20,56 +20,59 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
 
 /// The socket calls of a family.
 ///
-/// Context: process, may sleep, no locks, unless said otherwise. A bool says that the call must not
-/// block, two integers are the level and the name of an option.
+/// Context: process, may sleep, no locks, unless stated otherwise. A bool means that the call must
+/// not block; two integers are the level and the name of an option.
 pub(crate) struct Ops<T: InNet> {
     pub(crate) opened: fn(&Sock<T>) -> Result,
-    /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
+    /// Assigns a port (0: any) to the socket, whose local address is set. Context: socket lock
+    /// held.
     pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
-    /// Gives that back: a BPF program does not let the socket have it. The socket lock is held.
+    /// Releases that port again: a BPF program has refused it. Context: socket lock held.
     pub(crate) give_port: fn(&Sock<T>),
-    /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
+    /// Records the result of bind(2) to an address (`SDP_LAST_BIND_ERR`).
     pub(crate) bound: fn(&Sock<T>, &Address, Result),
     pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
-    /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
+    /// poll(2): the events that are there, as EPOLL* bits. The caller is already registered as a
+    /// waiter.
     pub(crate) poll: fn(&Sock<T>) -> u32,
     pub(crate) send: fn(&Sock<T>, &mut SendMsg<'_>) -> Result<usize>,
-    /// The source of splice(2) or sendfile(2) ends here, although more was announced.
+    /// Handles the end of the source of splice(2) or sendfile(2), although more bytes were
+    /// announced.
     pub(crate) splice_eof: fn(&Sock<T>),
     pub(crate) receive: fn(&Sock<T>, &mut RecvMsg<'_>) -> Result<usize>,
-    /// ioctl(2) for commands that give an integer.
+    /// ioctl(2) for commands with an integer result.
     pub(crate) ioctl: fn(&Sock<T>, u32) -> Result<i32>,
-    /// shutdown(2), after the bits were added. The socket lock is held.
+    /// shutdown(2), after the shutdown bits were set. Context: socket lock held.
     pub(crate) shutdown: fn(&Sock<T>, u8),
-    /// Makes the socket unconnected and closed, at once. The socket lock is held.
+    /// Disconnects and closes the socket at once. Context: socket lock held.
     pub(crate) disconnect: fn(&Sock<T>),
     /// close(2) of the last descriptor. May wait for this many jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
     pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
-    /// `SO_KEEPALIVE` was set. The socket lock is held.
+    /// Handles a change of `SO_KEEPALIVE`. Context: socket lock held.
     pub(crate) set_keepalive: fn(&Sock<T>, bool),
     pub(crate) set_rcvlowat: fn(&Sock<T>, i32) -> Result,
-    /// Does the jobs given to [`Sock::schedule`](super::sock::SockCore::schedule); in a worker.
+    /// Executes the jobs of [`Sock::schedule`](super::sock::SockCore::schedule), in a worker.
     pub(crate) work: fn(&Sock<T>, u32),
-    /// Runs when the time of [`Sock::set_timer`](super::sock::SockCore::set_timer) has passed.
-    /// Context: worker.
+    /// Handles the expiry of [`Sock::set_timer`](super::sock::SockCore::set_timer). Context:
+    /// worker.
     pub(crate) timer: fn(&Sock<T>),
     pub(crate) dual: DualOps<T>,
 }
 
-/// The kind of a descriptor.
+/// Protocol of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FallbackState {
-    /// SDP's, for this connection.
+    /// SDP, for the current connection.
     Sdp,
-    /// TCP's, for good.
+    /// TCP, permanently.
     Tcp,
-    /// Both, as no connect(2) was begun.
+    /// Both: no connect(2) has begun.
     Both,
-    /// Not known yet: connect(2) is under way.
+    /// Undecided: connect(2) is in progress.
     Neither,
 }
 
@@ -80,36 +83,38 @@ pub(crate) type TcpOption<'a> = &'a dyn Fn(&Tcp<'_>) -> Result;
 #[allow(clippy::type_complexity, reason = "signatures of socket calls")]
 pub(crate) struct DualOps<T: InNet> {
     pub(crate) begun: fn(&Sock<T>) -> Result,
-    /// socket(2) has failed afterwards.
+    /// Cleans up after a failed socket(2).
     pub(crate) undone: fn(&Sock<T>),
-    /// The kind of the descriptor now.
+    /// Returns the current protocol of the descriptor.
     pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
     /// As `chosen`, but waits up to this many jiffies for the decision. `EAGAIN`: undecided.
     /// `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
     /// As `chosen`, but cancels an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
     pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,
-    /// No connection is left, and none is tried.
+    /// Releases the port when no connection is left and none is being tried.
     pub(crate) leave_port: fn(&Sock<T>),
-    /// The program wants a feature of TCP alone, on a descriptor that is both.
+    /// Switches to TCP: the program uses a feature of TCP alone, on an undecided descriptor.
     pub(crate) prefer_tcp: fn(&Sock<T>),
     pub(crate) bind: fn(&Descriptor<'_, T>, &Name) -> Result,
     pub(crate) connect: fn(&Descriptor<'_, T>, &Name, u32) -> Result,
-    /// accept(2), without blocking if the second argument is true: the new connection, or none if
-    /// the last argument has taken one of TCP.
+    /// accept(2), without blocking if the second argument is true: returns the new connection, or
+    /// `None` if the last argument has accepted a TCP connection.
     pub(crate) accept: fn(
         &Descriptor<'_, T>,
         bool,
         &mut dyn FnMut(&Tcp<'_>) -> Result,
     ) -> Result<Option<Unaccepted<T>>>,
-    /// setsockopt(2) of level and name, by a way to set it on each of the two.
+    /// setsockopt(2) with level and name, and functions that set the option on each of the two
+    /// sockets.
     pub(crate) set: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
     pub(crate) get: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
-    /// close(2), while the TCP socket is still there. It is given if it has won.
+    /// close(2), while the TCP socket still exists. The argument is the TCP socket if the
+    /// descriptor has switched to it.
     pub(crate) closing: fn(&Sock<T>, Option<&Tcp<'_>>),
 }
 
-/// The family's data of a namespace; `None` if there is no family.
+/// Returns the family's data of a namespace; `None` if no family is registered.
 pub(crate) fn netns_of<T: Family>(net: &Net) -> Option<&T::Net> {
     netns::of(net).map(|data| &**data)
 }

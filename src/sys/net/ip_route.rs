@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! IP's ways to an address.
+//! IP routes to an address.
 
 use super::super::address::Address;
 use super::super::bindings as c;
@@ -11,15 +11,15 @@ use core::ptr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// The way to an address.
+/// Route to an address.
 #[derive(Clone, Copy)]
 pub(crate) struct IpRoute {
-    /// Where it begins, with port 0.
+    /// Source address, with port 0.
     pub(crate) source: Address,
-    /// The interface that packets leave by. For an own address: the one that it belongs to, by
-    /// which packets count as received, though they go by the loopback.
+    /// Index of the outgoing interface. For a local address: the interface that has this address.
+    /// Packets count as received by it, although they use the loopback device.
     pub(crate) ifindex: u32,
-    /// It leads to an address of this namespace.
+    /// True if the destination is an address of this namespace.
     pub(crate) is_local: bool,
 }
 
@@ -46,13 +46,14 @@ fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> R
 }
 
 impl Net {
-    /// True if a listener bound to `bound` (0: none) gets requests that arrive at `ifindex`.
+    /// Returns true if a listener bound to `bound` (0: unbound) gets requests that arrive at
+    /// `ifindex`.
     pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
         // SAFETY: The namespace is alive.
         unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
     }
 
-    /// True if packets of no socket in particular to this address stay in the namespace.
+    /// Returns true if packets to this address, of no particular socket, stay in the namespace.
     pub(crate) fn is_local(&self, to: &Address) -> Result<bool> {
         match route(self, ptr::null_mut(), None, to) {
             Ok(route) => Ok(route.is_local),

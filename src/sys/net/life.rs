@@ -21,8 +21,8 @@ impl<T: Family> Sock<T> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
         // work functions have the right signature.
         let sk = unsafe { c::sdp_h_sock_clone(self.raw(), Some(work::<T>), Some(timer::<T>)) };
-        // SAFETY: A sock fresh from the C code; its bytes beyond the C part are a bitwise copy of
-        // the listener's, which must not be dropped, only overwritten.
+        // SAFETY: A new sock of the C code; its bytes beyond the C part are a bitwise copy of the
+        // listener's, and must be overwritten, not dropped.
         unsafe { Self::adopt(sk) }
     }
 
@@ -37,8 +37,8 @@ impl<T: Family> Sock<T> {
         };
         // SAFETY: By the requirements.
         if let Err(e) = unsafe { Self::furnish(sk) } {
-            // SAFETY: Nobody else knows the sock; with no destructor of ours only the C part is
-            // cleaned up.
+            // SAFETY: No other reference to the sock exists; without this module's destructor only
+            // the C part is cleaned up.
             unsafe {
                 (*sk.as_ptr()).sk_destruct = None;
                 c::sdp_h_sock_discard(sk.as_ptr());
@@ -49,11 +49,11 @@ impl<T: Family> Sock<T> {
         Ok(unsafe { ARef::from_raw(sk.cast()) })
     }
 
-    /// Initialises the Rust part of a new C object, and arranges its drop.
+    /// Initialises the Rust part of a new C object, and sets the destructor that drops it.
     ///
     /// # Safety
     ///
-    /// `sk` is a new sock of one of the family's slabs, which nobody uses yet.
+    /// `sk` is a new, unused sock of one of the family's slabs.
     pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
         // SAFETY: The sock was created for a namespace that the creator holds: a caller of
         // socket(2), a kernel user, or a request from a device in it.
@@ -64,7 +64,7 @@ impl<T: Family> Sock<T> {
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
         data.write_pin_init(T::init(&netns))?;
-        // SAFETY: The same goes for this part. From here on the destructor drops both.
+        // SAFETY: As above. From now on the destructor drops both parts.
         unsafe {
             sk.as_ptr()
                 .byte_add(Self::NETNS_OFFSET)
@@ -75,8 +75,8 @@ impl<T: Family> Sock<T> {
         Ok(())
     }
 
-    /// Releases a socket that never had a descriptor. For others, or the second time, drops only
-    /// the reference.
+    /// Releases a socket that never had a descriptor. For other sockets, or when called again,
+    /// drops only the reference.
     pub(crate) fn discard(me: ARef<Self>) {
         // SAFETY: The reference is handed over to the C function, which drops it.
         unsafe { c::sdp_h_child_discard(ARef::into_raw(me).as_ptr().cast()) }
@@ -85,7 +85,7 @@ impl<T: Family> Sock<T> {
 
 /// # Safety
 ///
-/// Those of [`work`], for a work item at offset `at` in the socket.
+/// `work` or `timer`: `item` is the work item at offset `at` in a socket.
 unsafe fn of_item<T: Family>(item: *mut c::work_struct, at: usize) -> ARef<Sock<T>> {
     // SAFETY: By the requirements.
     unsafe { ARef::from_raw(NonNull::new_unchecked(item.byte_sub(at).cast())) }
@@ -95,10 +95,10 @@ unsafe fn of_item<T: Family>(item: *mut c::work_struct, at: usize) -> ARef<Sock<
 ///
 /// # Safety
 ///
-/// `work` must be that of a sock of the family, and its reference the caller's to hand over.
+/// `work` is the work item of a sock of the family, queued with a reference that the caller owns.
 pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
-    // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
-    // is now ours.
+    // SAFETY: The work item belongs to a sock of the family, and was queued with a reference that
+    // is now owned here.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, work)) };
     sk.charged(|| (T::OPS.work)(&sk, sk.take_jobs()));
 }
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
 ///
 /// # Safety
 ///
-/// As for `work`, of the timer's item.
+/// As for `work`, with the timer's work item.
 pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, timer)) };
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
 ///
 /// # Safety
 ///
-/// To be called once, with a sock of the family whose last reference is gone.
+/// Called once, with a sock of the family whose last reference was dropped.
 unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
     // SAFETY: Called once, when the last reference is dropped; `furnish` has initialised the data.
     // The rest is an inet_sock, as the generic destructors require.

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// `msg` points to the `msghdr` of a sendmsg call that is under way, whose iterator is a source.
+/// `msg` points to the `msghdr` of a sendmsg call in progress, whose iterator is a source.
 pub(crate) struct SendMsg<'a> {
     msg: *mut c::msghdr,
     taken: usize,
@@ -22,7 +22,7 @@ pub(crate) struct SendMsg<'a> {
 impl<'a> SendMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be the message of a sendmsg call that lasts for `'a`, used by nobody else.
+    /// `msg` must be the message of a sendmsg call that lasts for `'a`, without other users.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr) -> Self {
         SendMsg {
             msg,
@@ -41,24 +41,25 @@ impl<'a> SendMsg<'a> {
     }
 
     fn iter(&mut self) -> &mut IovIterSource<'a> {
-        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        // SAFETY: By the invariants the iterator is valid, a source, and exclusive to the call.
         unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Returns the number of bytes not taken yet.
+    /// Returns the number of bytes not consumed yet.
     pub(crate) fn remaining(&mut self) -> usize {
         self.iter().len()
     }
 
-    /// Returns the number of bytes taken.
+    /// Returns the number of bytes consumed.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Gives back the last `n` bytes of [`SendMsg::take`].
+    /// Returns the last `n` bytes of [`SendMsg::take`] to the call.
     pub(crate) fn give_back(&mut self, n: usize) {
         let n = n.min(self.taken);
-        // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
+        // SAFETY: At least `n` bytes were consumed before, so this does not go before the
+        // beginning.
         unsafe { self.iter().revert(n) };
         self.taken = self.taken.saturating_sub(n);
     }
@@ -69,10 +70,10 @@ impl<'a> SendMsg<'a> {
         self.ranges(most).next()
     }
 
-    /// Returns the number of the next bytes, up to `most`, that can be one memory region: one
-    /// segment, or several of which only the first begins within a page and only the last ends
-    /// there; also of memory that the caller names by pages. The address is the offset in the
-    /// first page, unless it is one segment of program memory.
+    /// Returns the number of the next bytes, up to `most`, that fit one memory region: one segment,
+    /// or several if only the first begins and only the last ends within a page. Includes memory
+    /// that the caller names by pages. The address is the offset in the first page, unless the
+    /// bytes are one segment of program memory.
     pub(crate) fn run(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
@@ -80,8 +81,8 @@ impl<'a> SendMsg<'a> {
         (len != 0).then_some((at as usize, len))
     }
 
-    /// Returns the number of the next bytes in [runs](SendMsg::run) shorter than `least`, before a
-    /// longer one; at most `most` and a run.
+    /// Returns the number of the next bytes in [runs](SendMsg::run) shorter than `least`, up to a
+    /// longer run; at most `most` and a run.
     pub(crate) fn short(&self, most: usize, least: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid and ours for the call.
         unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
@@ -94,7 +95,7 @@ impl<'a> SendMsg<'a> {
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Pins the pages of the next bytes, without taking them: `most`, or fewer if they are in
+    /// Pins the pages of the next bytes, without consuming them: `most`, or fewer if they are in
     /// several [runs](SendMsg::run). May sleep in a page fault.
     pub(crate) fn pin(
         &mut self,
@@ -112,21 +113,21 @@ impl<'a> SendMsg<'a> {
         self.flags() & c::MSG_SPLICE_PAGES != 0
     }
 
-    /// Adds the pages of the next bytes to `pages`, without taking them, as far as they continue
-    /// there. Does not sleep. Returns the number of bytes.
+    /// Adds the pages of the next bytes to `pages`, without consuming them, while they continue the
+    /// pages there. Does not sleep. Returns the number of bytes.
     pub(crate) fn add_pages(&self, pages: &mut Pages, most: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.add(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Counts `n` bytes as taken that went another way.
+    /// Marks `n` bytes as consumed that were not copied.
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.remaining());
         self.iter().advance(n);
         self.taken = self.taken.saturating_add(n);
     }
 
-    /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Returns fewer
+    /// Copies bytes until `to` is full or none are left. May sleep in a page fault. Returns fewer
     /// bytes if the caller's memory could not be read.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
         let n = self.iter().copy_from_iter(to);
@@ -181,8 +182,7 @@ impl Iterator for Ranges<'_> {
 ///
 /// # Invariants
 ///
-/// `msg` points to the `msghdr` of a recvmsg call that is under way, whose iterator is a
-/// destination.
+/// `msg` points to the `msghdr` of a recvmsg call in progress, whose iterator is a destination.
 pub(crate) struct RecvMsg<'a> {
     msg: *mut c::msghdr,
     flags: u32,
@@ -192,7 +192,7 @@ pub(crate) struct RecvMsg<'a> {
 impl<'a> RecvMsg<'a> {
     /// # Safety
     ///
-    /// `msg` must be the message of a recvmsg call that lasts for `'a`, used by nobody else.
+    /// `msg` must be the message of a recvmsg call that lasts for `'a`, without other users.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr, flags: u32) -> Self {
         RecvMsg {
             msg,
@@ -211,13 +211,13 @@ impl<'a> RecvMsg<'a> {
         unsafe { (*self.msg).msg_flags |= flag }
     }
 
-    /// Returns true if a caller in the kernel wants the number of bytes left.
+    /// Returns true if a kernel caller requests the number of unread bytes.
     pub(crate) fn wants_rest(&self) -> bool {
         // SAFETY: By the invariants `msg` is valid.
         unsafe { (*self.msg).msg_get_inq() }
     }
 
-    /// Returns the number of bytes left to the caller in the kernel, and to a program that has set
+    /// Reports the number of unread bytes to the kernel caller, and to a program that has set
     /// `TCP_INQ`.
     pub(crate) fn set_rest(&mut self, rest: i32, program: bool) {
         // SAFETY: By the invariants `msg` is valid, and its control memory is the caller's.
@@ -229,7 +229,7 @@ impl<'a> RecvMsg<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Returns the space left.
+    /// Returns the remaining space in bytes.
     pub(crate) fn space(&mut self) -> usize {
         self.iter().len()
     }
@@ -242,8 +242,8 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Pins the pages for the next bytes, without filling them: for `most` bytes, or fewer if the
-    /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts bytes
-    /// that have arrived there.
+    /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
+    /// received into them.
     pub(crate) fn pin(
         &mut self,
         pages: &mut Pages,
@@ -260,8 +260,7 @@ impl<'a> RecvMsg<'a> {
         self.iter().copy_to_iter(from)
     }
 
-    /// Counts bytes as received without copying them (`MSG_TRUNC` of tcp(7), or they went another
-    /// way).
+    /// Counts bytes as received that were not copied here (`MSG_TRUNC` of tcp(7), or RDMA).
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.space());
         self.iter().advance(n)

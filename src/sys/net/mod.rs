@@ -2,10 +2,10 @@
 
 //! Safe types for the objects of the kernel's network stack.
 //!
-//! One file for each C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct
-//! socket`, [`message`] a `struct msghdr`, [`notice`] a `struct ubuf_info`. [`family::Family`] has
-//! the functions that `proto` and `proto_ops` call, by [`proto`] and [`calls`]; [`registration`]
-//! registers them. [`tcp`] is the TCP socket of an `IPPROTO_SDP` descriptor. [`netns`] has the
+//! One file for each C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`,
+//! [`message`] a `struct msghdr`, [`notice`] a `struct ubuf_info`. [`family::Family`] contains the
+//! functions that `proto` and `proto_ops` call through [`proto`] and [`calls`]; [`registration`]
+//! registers them. [`tcp`] is the TCP socket of an `IPPROTO_SDP` descriptor. [`netns`] contains the
 //! data of each network namespace and its files in `/proc/net`.
 
 mod calls;

@@ -18,17 +18,17 @@ use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
-/// State of a namespace: made with the namespace (or when the module is loaded), dropped at its
-/// end (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so
-/// each socket holds this state itself.
+/// State of a namespace: made with the namespace (or when the module is loaded), dropped at its end
+/// (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so each
+/// socket holds a reference to this state.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     const FILES: &'static [ProcEntry<Self>];
     fn params(&self) -> &Params;
     fn init() -> impl PinInit<Self, Error>;
-    /// Notes that the namespace is ready.
+    /// Handles the completed setup of the namespace.
     fn start(this: &Arc<Self>) -> Result;
-    /// Handles the end of the namespace: programs have no sockets in it any more, kernel users may
-    /// have.
+    /// Handles the end of the namespace: programs have no more sockets in it; kernel users may have
+    /// some.
     fn stop(this: &Arc<Self>);
 }
 
@@ -41,14 +41,14 @@ pub(crate) trait ProcFile: 'static {
     /// True if it can be written.
     const WRITABLE: bool = false;
     fn show(of: &Self::Of, to: &SeqFile);
-    /// Handles a write of a line to the file.
+    /// Handles a line written to the file.
     fn written(_of: &Self::Of, _line: &[u8]) -> Result {
         Ok(())
     }
 }
 
-/// A file with a heading and a row for each object. No lock is held between two rows: objects come
-/// and go while the file is read.
+/// A file with a heading and a row for each object. No lock is held between two rows: objects may
+/// appear and disappear while the file is read.
 pub(crate) trait ProcRows: 'static {
     /// Owner of the objects.
     type Of: PerNet;
@@ -56,9 +56,9 @@ pub(crate) trait ProcRows: 'static {
     type Row: AlwaysRefCounted;
     const NAME: &'static CStr;
     fn heading(to: &SeqFile);
-    /// Returns the first object at `least` or behind.
+    /// Returns the object with the lowest address from `least` on.
     fn next(of: &Self::Of, least: usize) -> Option<ARef<Self::Row>>;
-    /// Writes a row, or nothing. `slot` counts objects from 0 on.
+    /// Writes a row; may write nothing. `slot` counts objects from 0 on.
     fn show(row: &Self::Row, slot: i64, to: &SeqFile);
 }
 
@@ -107,7 +107,7 @@ pub(crate) trait InNet {
     type Net: PerNet;
 }
 
-/// Contents of the area of a namespace.
+/// Contents of the module's area in a namespace.
 #[repr(C)]
 struct Held<P> {
     /// Type of the data. First, so that it can be read for any type.
@@ -116,12 +116,12 @@ struct Held<P> {
     sysctls: *mut c::ctl_table_header,
 }
 
-/// Set while there is a registration.
+/// Set while a registration exists.
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
-/// Set while it is complete: all namespaces have their data.
+/// Set while the registration is complete: all namespaces have their data.
 static READY: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration; while it lives, [`of`] works for every namespace.
+/// Registration of the per-namespace state. While it exists, [`of`] works for every namespace.
 pub(super) struct Registration<P: PerNet> {
     _single: Exclusive,
     _data: PhantomData<P>,
@@ -132,9 +132,9 @@ impl<P: PerNet> Registration<P> {
     ///
     /// # Safety
     ///
-    /// While it is dropped nobody is in [`of`], nor has anything from there.
+    /// While it is dropped, no caller is in [`of`] or has a result of it.
     ///
-    /// Errors: `EBUSY`: registered already. Others: from the kernel.
+    /// Errors: `EBUSY`: registered already. Others: errors of the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
@@ -161,15 +161,15 @@ impl<P: PerNet> Drop for Registration<P> {
     }
 }
 
-/// Returns the data of `net`, if there is a registration.
+/// Returns the data of `net`, if a registration exists.
 ///
 /// # Panics
 ///
 /// If the registration is of another type: there is only one.
 pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
     // SAFETY: Registration is complete, so `init` has run for each namespace that is visible.
-    // `exit` runs when no reference to the namespace exists, but this caller has one. Or it runs
-    // at the end of the registration, when there are no callers.
+    // `exit` runs when no reference to the namespace exists, but this caller has one. Or `exit`
+    // runs at the end of the registration, when there are no callers.
     READY.load(Acquire).then(|| unsafe { held(net) })
 }
 
@@ -177,22 +177,22 @@ pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
 ///
 /// # Safety
 ///
-/// `init` has written it, and `exit` does not take it before the result was used.
+/// `init` has written it, and `exit` does not remove it while the result is in use.
 unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     // SAFETY: By the requirements.
     let held = unsafe { area::<P>(ptr::from_ref(net).cast()) };
-    // SAFETY: By the requirements. Whatever `P` it is for, this comes first in it.
+    // SAFETY: By the requirements. Whatever `P` is, this is its first field.
     let of = unsafe { (&raw const (*held).of).read() };
     assert!(of == TypeId::of::<P>(), "data of another type");
     // SAFETY: As above, and it is for this `P`.
     unsafe { &(*held).data }
 }
 
-/// Returns the place of the data of a namespace.
+/// Returns the module's area in a namespace.
 ///
 /// # Safety
 ///
-/// `net` is a namespace that has an area: from `init` to `exit`.
+/// `net` is a namespace with an area: between `init` and `exit`.
 unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
     // SAFETY: By the requirements.
     unsafe { c::net_generic(net, c::sdp_h_netns_id).cast() }
@@ -200,7 +200,7 @@ unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
 
 /// # Safety
 ///
-/// Called by the C side, once for each namespace, before anything else that has to do with it.
+/// Called by the C side, once for each namespace, before any other function for it.
 unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let made = match Arc::pin_init(P::init(), GFP_KERNEL) {
         Ok(p) => p,
@@ -218,7 +218,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     // SAFETY: Initialised above, and dropped below at the earliest. The caller in C passes a live
     // namespace.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
-    // SAFETY: As above; `exit` removes them, or what follows.
+    // SAFETY: As above; `exit` removes the files, or the cleanup below.
     let started = unsafe { create(net, P::FILES) }.and_then(|()| {
         // SAFETY: Made above. The parameters live until `exit` has removed the sysctls.
         unsafe {
@@ -231,7 +231,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         }
     });
     if let Err(e) = started {
-        // SAFETY: Initialised above, and nobody sees it any more.
+        // SAFETY: Initialised above, and not published.
         unsafe { ptr::drop_in_place(slot) };
         return e.to_errno();
     }
@@ -264,11 +264,11 @@ unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     Ok(())
 }
 
-/// Removes files; waits for readers.
+/// Removes files and waits for their readers.
 ///
 /// # Safety
 ///
-/// [`create`] has made them.
+/// The files were made by [`create`].
 unsafe fn remove<P>(net: &Net, files: &[ProcEntry<P>]) {
     for file in files.iter().rev() {
         // SAFETY: The namespace is alive and the name is a C string.
@@ -300,7 +300,7 @@ unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, line: *mut u8, len: 
         let net = Net::from_raw(c::seq_file_single_net((*file).private_data.cast()));
         (held(net), slice::from_raw_parts(line, len))
     };
-    // 0 has the C side return the number of bytes
+    // 0: the C side returns the number of bytes
     F::written(of, line).map_or_else(|e| e.to_errno(), |()| 0)
 }
 
@@ -314,8 +314,8 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 /// As for `show`.
 unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file made by `create`. It is open for this call,
-    // and its removal waits for the call. Its private data is an `sdp_h_rows`, which one call at a
-    // time uses.
+    // and its removal waits for the call. Its private data is an `sdp_h_rows`, used by one call at
+    // a time.
     let (rows, of) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
         (rows, held(Net::from_raw(c::seq_file_net(seq))))
@@ -345,7 +345,7 @@ unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) ->
 
 /// # Safety
 ///
-/// As for `show`; `v` came from `start` or `next`, and is used up.
+/// As for `show`; `v` came from `start` or `next`, and is consumed.
 unsafe extern "C" fn next<F: ProcRows>(
     seq: *mut c::seq_file,
     v: *mut c_void,
@@ -364,7 +364,7 @@ unsafe extern "C" fn next<F: ProcRows>(
 
 /// # Safety
 ///
-/// `v` came from `start` or `next`, and is used up.
+/// `v` came from `start` or `next`, and is consumed.
 unsafe extern "C" fn stop<F: ProcRows>(_: *mut c::seq_file, v: *mut c_void) {
     if let Some(row) = NonNull::new(v).filter(|_| v != HEADING) {
         // SAFETY: `current` has left a reference here.
@@ -390,15 +390,16 @@ unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> 
 
 /// # Safety
 ///
-/// Called by the C side, once for each namespace that `init` has prepared, as the last thing.
+/// Called by the C side, once for each namespace that `init` has prepared, as the last function.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
-    // SAFETY: The C side passes a namespace that is not yet freed, for which `init` has made them.
+    // SAFETY: The C side passes a namespace that is not yet freed, for which `init` has made the
+    // files.
     unsafe {
         remove(Net::from_raw(net), P::FILES);
         c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);
     }
-    // SAFETY: Initialised by `init`, and not accessed any more: an access needs a file or a
-    // reference to the namespace, and none exists.
+    // SAFETY: Initialised by `init`, and no longer accessed: an access needs a file or a reference
+    // to the namespace, and neither exists.
     let last = unsafe { area::<P>(net).read() };
     P::stop(&last.data);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Completions of `MSG_ZEROCOPY` sends: a `struct ubuf_info` of the kernel's, which a program
-//! reads from the socket's error queue, or which io_uring passes with its request.
+//! Completions of `MSG_ZEROCOPY` sends: a kernel `struct ubuf_info`, reported in the socket's error
+//! queue, or passed by io_uring with its request.
 
 use super::super::bindings as c;
 use super::message::SendMsg;
@@ -22,15 +22,15 @@ pub(crate) struct ZerocopyCompletion {
 }
 
 impl ZerocopyCompletion {
-    /// Makes the completion of a call, if it wants one. The socket lock is held.
+    /// Makes the completion of a call, if the call requests one. Context: socket lock held.
     ///
-    /// Errors: `ENOBUFS`: the maximum is in flight, unread, or locked in memory.
+    /// `ENOBUFS`: too many completions in flight, unread, or locked in memory.
     pub(crate) fn begin(message: &mut SendMsg<'_>, sk: &SockCore) -> Result<Option<Self>> {
         if message.flags() & c::MSG_ZEROCOPY == 0 {
             return Ok(None);
         }
         let (mut ubuf, mut given) = (ptr::null_mut(), false);
-        // SAFETY: The message is valid and its call's; the sock is alive.
+        // SAFETY: The message is valid and belongs to the call; the sock is alive.
         to_result(unsafe {
             c::sdp_h_notice_begin(sk.raw(), message.raw(), &mut ubuf, &mut given)
         })?;
@@ -40,7 +40,7 @@ impl ZerocopyCompletion {
 
     /// Makes the part for one block of the call's memory.
     pub(crate) fn piece(&self) -> ZerocopyPiece {
-        // SAFETY: By the invariants there is a reference.
+        // SAFETY: By the invariants the reference exists.
         unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
         // INVARIANT: The reference is the piece's.
         ZerocopyPiece {
@@ -49,12 +49,12 @@ impl ZerocopyCompletion {
         }
     }
 
-    /// Records that the call has sent something, and copied some of it if `copied`. The
-    /// notification follows when all blocks are free.
+    /// Records that the call has sent bytes, and copied some if `copied`. The notification follows
+    /// when all blocks are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
-        // SAFETY: By the invariants there is a reference. It is given back once: the destructor
-        // does not run.
+        // SAFETY: By the invariants there is a reference. It is dropped once: the destructor does
+        // not run.
         unsafe {
             match copied {
                 true => c::sdp_h_notice_end(me.ubuf.as_ptr(), false),
@@ -66,8 +66,8 @@ impl ZerocopyCompletion {
 
 impl Drop for ZerocopyCompletion {
     fn drop(&mut self) {
-        // SAFETY: By the invariants there is a reference, which is given back once. The socket
-        // lock is held, and a call that has sent nothing has no blocks.
+        // SAFETY: By the invariants the reference exists, and it is dropped once. The socket lock
+        // is held, and a call that has sent nothing has no blocks.
         unsafe {
             match self.given {
                 true => c::net_zcopy_put(self.ubuf.as_ptr()),
@@ -81,19 +81,19 @@ impl Drop for ZerocopyCompletion {
 ///
 /// # Invariants
 ///
-/// It has a reference.
+/// Holds a reference.
 pub(crate) struct ZerocopyPiece {
     ubuf: NonNull<c::ubuf_info>,
     copied: bool,
 }
 
-// SAFETY: References are counted atomically, and may be given back anywhere.
+// SAFETY: References are counted atomically, and may be dropped anywhere.
 unsafe impl Send for ZerocopyPiece {}
-// SAFETY: There is nothing to do with a shared one.
+// SAFETY: A shared one has no operations.
 unsafe impl Sync for ZerocopyPiece {}
 
 impl ZerocopyPiece {
-    /// Notes that the kernel has copied some of it.
+    /// Records that the kernel has copied part of the block.
     pub(crate) fn was_copied(&mut self) {
         self.copied = true;
     }
@@ -101,7 +101,7 @@ impl ZerocopyPiece {
 
 impl Drop for ZerocopyPiece {
     fn drop(&mut self) {
-        // SAFETY: By the invariants, and it is given back once.
+        // SAFETY: By the invariants, and it is dropped once.
         unsafe { c::sdp_h_notice_end(self.ubuf.as_ptr(), !self.copied) }
     }
 }

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// `value` and `len` are those of a setsockopt call that is under way.
+/// `value` and `len` are the arguments of a setsockopt call in progress.
 pub(crate) struct NewValue<'a> {
     value: c::sockptr_t,
     len: u32,
@@ -46,22 +46,22 @@ impl NewValue<'_> {
         }
     }
 
-    /// Returns true for options at `SOL_SOCKET` that would make the core handle packets, of which
-    /// SDP has none: filters, a choice among listeners, time stamps.
+    /// Returns true for options at `SOL_SOCKET` that make the core process packets, which SDP does
+    /// not have: filters, selection among listeners, time stamps.
     pub(super) fn is_of_tcp_alone(&self, name: u32) -> bool {
         match name {
             c::SO_ATTACH_FILTER
             | c::SO_ATTACH_BPF
             | c::SO_ATTACH_REUSEPORT_CBPF
             | c::SO_ATTACH_REUSEPORT_EBPF => true,
-            // requesting none is fine
+            // a value that requests no time stamps is accepted
             c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => self.int().is_ok_and(|v| v != 0),
             _ => false,
         }
     }
 
-    /// Sets the option by the common code of IP sockets, where it fits SDP. The caller does not
-    /// hold the socket lock.
+    /// Sets the option by the shared code of IP sockets, where it fits SDP. Context: without the
+    /// socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The function takes the socket lock itself.
@@ -75,7 +75,7 @@ impl NewValue<'_> {
 ///
 /// # Invariants
 ///
-/// The pointers are those of a getsockopt call that is under way.
+/// The pointers are the arguments of a getsockopt call in progress.
 pub(crate) struct OldValue<'a> {
     value: *mut u8,
     len: *mut i32,
@@ -127,8 +127,8 @@ impl OldValue<'_> {
         self.give(&v.to_ne_bytes())
     }
 
-    /// Reads the option by the common code of IP sockets, which has the errnos of unknown levels,
-    /// too. The caller does not hold the socket lock.
+    /// Reads the option by the shared code of IP sockets, which also returns the errnos of unknown
+    /// levels. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: As for `NewValue::forward`; the pointers are those of the call.
         kernel::error::to_result(unsafe {
@@ -137,7 +137,7 @@ impl OldValue<'_> {
     }
 }
 
-/// Structure of the kernel's interface that a program gets as bytes.
+/// Structure of the kernel's interface that is copied to programs.
 ///
 /// # Safety
 ///
@@ -145,12 +145,12 @@ impl OldValue<'_> {
 /// zero or was written by this module.
 pub(crate) unsafe trait Interface: pin_init::Zeroable {}
 
-// SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for what lies between them.
+// SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for the padding.
 unsafe impl Interface for c::tcp_info {}
 // SAFETY: eighteen integers of the same size.
 unsafe impl Interface for c::sdp_info {}
 
-/// Value of an option that is a structure, zeroed at first.
+/// Value of an option that is a structure, initially zeroed.
 pub(crate) struct Answer<T: Interface>(T);
 
 impl<T: Interface> Answer<T> {

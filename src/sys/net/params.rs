@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Parameters, with the meaning and bounds that `params.def` gives: the module's, which root may
-//! change at any time under `/sys/module/ib_sdp/parameters`, and those of a network namespace,
-//! which its owner may change under `/proc/sys/net/sdp`.
+//! Parameters, with the meaning and bounds of `params.def`. Root may change those of the module at
+//! any time under `/sys/module/ib_sdp/parameters`; the owner of a network namespace may change the
+//! namespace's under `/proc/sys/net/sdp`.
 
 use super::super::bindings as c;
 use core::ptr;
@@ -11,7 +11,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Parameters of a network namespace. Those that its owner has not set are the module's.
+/// Parameters of a network namespace. Parameters that its owner has not set have the module's
+/// values.
 pub(crate) struct Params(Opaque<c::sdp_h_params>);
 
 // SAFETY: The integers are accessed by single volatile accesses.
@@ -22,7 +23,7 @@ impl Params {
         self.0.get()
     }
 
-    /// Returns how often 0 was written to `ipproto_memory`.
+    /// Returns how many times 0 was written to `ipproto_memory`.
     pub(crate) fn forgotten(&self) -> i32 {
         // SAFETY: As in `of_module!`, of an object that lives as long as `self`.
         let own = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).forgotten) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Callbacks of the network core in `struct proto`: for a sock, by the generic code of IP sockets.
+//! Callbacks of the network core in `struct proto`, called by the generic code of IP sockets.
 //!
-//! [`calls`](super::calls) has the functions for descriptors, and the requirements common to all.
+//! [`calls`](super::calls) contains the functions for descriptors, and the common requirements.
 
 #![expect(
     clippy::missing_safety_doc,
@@ -62,7 +62,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     protocol: i32,
     kern: i32,
 ) -> i32 {
-    // SAFETY: The core passes a socket that is being made and belongs to this call.
+    // SAFETY: The core passes a socket under construction that belongs to this call.
     if unsafe { (*socket).type_ } as u32 != c::sock_type_SOCK_STREAM {
         return -ESOCKTNOSUPPORT.0;
     }
@@ -90,24 +90,24 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     // SAFETY: A new sock of this family's slab.
     let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
         Ok(()) => {
-            // The descriptor owns the reference from here on; close() drops it.
+            // The descriptor owns the reference from now on; close() drops it.
             ARef::into_raw(sk);
             Ok(())
         }
         Err(e) => {
-            // SAFETY: The descriptor gets none, and nobody else has begun to use the sock.
+            // SAFETY: The sock gets no descriptor, and has no users yet.
             unsafe { c::sdp_h_sock_discard(ARef::into_raw(sk).as_ptr().cast()) };
             Err(e)
         }
     });
     if r.is_err() {
-        // SAFETY: As above; the sock is gone.
+        // SAFETY: As above; the sock is freed.
         unsafe { (*socket).sk = ptr::null_mut() };
     }
     errno(r)
 }
 
-/// The end of socket(2), after what `inet_create()` has done.
+/// Completes socket(2), after `inet_create()`.
 unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
     let Some(new) = NonNull::new(sk) else {
         return -EINVAL.0;
@@ -125,9 +125,9 @@ unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
     errno(r)
 }
 
-/// socket(2) has failed after `init` was called.
+/// Cleans up when socket(2) has failed after `init`.
 unsafe extern "C" fn destroy<T: Family>(sk: *mut c::sock) {
-    // SAFETY: Called by the core with the sock of the call, which nobody else knows.
+    // SAFETY: Called by the core with the sock of the call, which has no other users.
     unsafe {
         if (*sk.cast::<c::sdp_h_sock>()).furnished {
             (T::OPS.dual.undone)(Sock::from_raw(sk));

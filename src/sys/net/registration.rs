@@ -42,18 +42,18 @@ const NAMES: [(&CStr, u16); 4] = [
 ];
 
 impl<T: Family> Families<T> {
-    /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on
-    /// programs can make sockets.
+    /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on programs
+    /// can create sockets.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered already. `EEXIST`: another module has a family number. Others: from
+    /// `EBUSY`: registered already. `EEXIST`: another module uses a family number. Others: from
     /// [`register_ipproto`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: Dropped after all users of namespace data: `drop` ends the sockets, and
+        // SAFETY: Dropped after all users of namespace data: `drop` closes the sockets, and ends
         // requests, which need a listener.
         let namespaces = unsafe { netns::Registration::new() }?;
-        // SAFETY: There are no other families, and the queue is stopped in `drop`.
+        // SAFETY: No other `Families` exist, and the queue is stopped in `drop`.
         to_result(unsafe { c::sdp_h_wq_start() })?;
         // INVARIANT: Nothing is registered yet.
         let mut me = Families {
@@ -64,18 +64,18 @@ impl<T: Family> Families<T> {
         };
         let (protos, ops) = (&raw mut c::sdp_h_proto, &raw mut c::sdp_h_ops);
         let families = &raw mut c::sdp_h_family;
-        // SAFETY: Not registered yet, so the statics are ours to fill.
+        // SAFETY: Not registered yet, so the statics are exclusively used here.
         let (protos, ops, families) = unsafe { (&mut *protos, &mut *ops, &mut *families) };
         for (n, ((p, ops), (name, family))) in (1..).zip(protos.iter_mut().zip(ops).zip(NAMES)) {
             fill_proto::<T>(p, family, module, name);
             fill_ops::<T>(ops, family, module);
             // SAFETY: Complete, and not registered yet.
             to_result(unsafe { c::proto_register(p, 1) })?;
-            // INVARIANT: One more is registered.
+            // INVARIANT: One more protocol is registered.
             me.protos = n;
         }
-        // With ipv6.disable=1 there are no addresses and routes of IPv6.
-        // SAFETY: Reads a setting of the kernel.
+        // With ipv6.disable=1, IPv6 has no addresses and routes. SAFETY: Reads a setting of the
+        // kernel.
         let six = unsafe { c::ipv6_mod_enabled() };
         let versions = if six { 2 } else { 1 };
         for (n, (f, number)) in (1..=versions).zip(families.iter_mut().zip(FAMILIES)) {
@@ -91,7 +91,7 @@ impl<T: Family> Families<T> {
                 pr_err!("socket family {} is taken by another module\n", number);
                 return Err(Error::from_errno(e));
             }
-            // INVARIANT: One more is registered.
+            // INVARIANT: One more family is registered.
             me.families = n;
         }
         // SAFETY: All protocols are registered; `drop` unregisters this one first. `Families` is
@@ -111,32 +111,34 @@ impl<T: Family> Drop for Families<T> {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sock_unregister(number.into()) };
         }
-        // Workers may still drop the last references of closed sockets.
-        // SAFETY: The queue was started by `new`; no socket is left that could use it afterwards,
-        // because each holds a reference to the module or is gone with its last work item.
+        // Workers may still drop the last references of closed sockets. SAFETY: The queue was
+        // started by `new`. No remaining socket could use it, because each holds a reference to the
+        // module or is freed with its last work item.
         unsafe { c::sdp_h_wq_stop() };
         for i in 0..self.protos {
-            // SAFETY: Registered, by the invariants; no sock is left.
+            // SAFETY: Registered, by the invariants; no sock exists.
             unsafe { c::proto_unregister((&raw mut c::sdp_h_proto).cast::<c::proto>().add(i)) };
         }
     }
 }
 
-/// Registers `IPPROTO_SDP` by the number of the module's parameter. Returns false for none.
+/// Registers `IPPROTO_SDP` with the number in the module's parameter. Returns false if it is
+/// disabled.
 ///
 /// # Safety
 ///
-/// It is not registered. Its protocols are, and stay so until it is unregistered.
+/// It is not registered yet. Its protocols are registered, and stay so until it is unregistered.
 ///
 /// # Errors
 ///
-/// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken it.
+/// `EINVAL`: Linux uses the number otherwise, or cannot use it. `EBUSY`: another module uses the
+/// number.
 unsafe fn register_ipproto() -> Result<bool> {
     let number = params::ipproto();
     if number == 0 {
         return Ok(false);
     }
-    // numbers below are those of the byte in IP's header, and 256 is SMC
+    // lower numbers are values of the byte in the IP header, and 256 is SMC
     if !(257..=262).contains(&number) {
         pr_err!(
             "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Kernel interfaces of the self-test: only in builds that have it.
+//! Kernel interfaces of the self-test, compiled only into its builds.
 
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, ENOTCONN};
@@ -29,8 +29,8 @@ pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let sock = match NonNull::new(sk) {
         None => Err(ENOTCONN.into()),
         Some(_) if !ours => Err(EAFNOSUPPORT.into()),
-        // SAFETY: The operations are those of the module's one family, so this is a sock of it; the
-        // socket holds it.
+        // SAFETY: The operations are those of the module's only family, so this is a sock of it;
+        // the socket holds it.
         Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
     };
     // SAFETY: Held by the lookup.
@@ -66,7 +66,7 @@ pub(crate) fn source<R>(
     f: impl FnOnce(&mut SendMsg<'_>) -> R,
 ) -> Result<R> {
     let mut msg = message(address, len, false)?;
-    // SAFETY: The message lasts for the call, and nobody else knows it.
+    // SAFETY: The message lasts for the call, and has no other users.
     Ok(f(&mut unsafe { SendMsg::from_raw(&raw mut msg) }))
 }
 
@@ -79,6 +79,6 @@ pub(crate) fn destination<R>(
     f: impl FnOnce(&mut RecvMsg<'_>) -> R,
 ) -> Result<R> {
     let mut msg = message(address, len, true)?;
-    // SAFETY: The message lasts for the call, and nobody else knows it.
+    // SAFETY: The message lasts for the call, and has no other users.
     Ok(f(&mut unsafe { RecvMsg::from_raw(&raw mut msg, 0) }))
 }

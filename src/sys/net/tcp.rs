@@ -2,9 +2,10 @@
 
 //! The TCP socket beneath a socket of `IPPROTO_SDP`.
 //!
-//! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` beside its own sock, from socket(2) to
-//! close(2). [`Tcp`] refers to it, either within a call on the descriptor ([`Descriptor::tcp`]),
-//! or while the mutex of [`SockCore::decide`] is held, which close(2) waits for.
+//! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` in addition to its own sock, from
+//! socket(2) to close(2). [`Tcp`] refers to it, either within a call on the descriptor
+//! ([`Descriptor::tcp`]), or while the mutex of [`SockCore::decide`] is held, which close(2) waits
+//! for.
 
 use super::super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
@@ -21,7 +22,7 @@ use kernel::types::NotThreadSafe;
 /// Maximum length of a socket address (`struct sockaddr_storage`).
 const NAME_LEN: usize = 128;
 
-/// A socket address, as the program has given it.
+/// A socket address, as passed by the program.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Name {
@@ -30,7 +31,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// No bytes at all.
+    /// An empty name.
     pub(crate) const EMPTY: Self = Name {
         bytes: [0; NAME_LEN],
         len: 0,
@@ -46,7 +47,7 @@ impl Name {
         Ok(me)
     }
 
-    /// Makes one of `AF_INET` or `AF_INET6`.
+    /// Makes a name of `AF_INET` or `AF_INET6`.
     pub(crate) fn of(a: &Address, v6: bool) -> Self {
         let (four, six) = (address::write_in(a), address::write_in6(a));
         Self::new(if v6 { &six } else { &four }).unwrap_or(Self::EMPTY)
@@ -65,7 +66,7 @@ impl Name {
         self.family() == Some(AF_UNSPEC)
     }
 
-    /// Returns true if bind(2) has to choose the port.
+    /// Returns true if the port is 0, so that bind(2) chooses one.
     pub(crate) fn wants_port(&self) -> bool {
         self.bytes().get(2..4) == Some(&[0; 2])
     }
@@ -96,7 +97,7 @@ impl Name {
 
 /// # Invariants
 ///
-/// `socket` is that of TCP beneath a descriptor of `IPPROTO_SDP`, and is not released during `'a`.
+/// `socket` is the TCP socket of an `IPPROTO_SDP` descriptor, and is not released during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Tcp<'a> {
     socket: *mut c::socket,
@@ -123,7 +124,8 @@ impl<'a> Tcp<'a> {
     ///
     /// `sk` is a sock of the family. Its TCP socket, if it has one, is not released during `'a`.
     unsafe fn of(sk: *mut c::sock) -> Option<Self> {
-        // SAFETY: By the requirements; the pointer changes once, when it is given up for release.
+        // SAFETY: By the requirements; the pointer changes only once, when the socket is taken out
+        // for release.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
         // INVARIANT: By the requirements.
         (!socket.is_null()).then_some(Tcp {
@@ -132,7 +134,7 @@ impl<'a> Tcp<'a> {
         })
     }
 
-    /// The port that it holds, 0 for none.
+    /// Returns the port that the TCP socket holds, 0 for none.
     pub(crate) fn port(&self) -> u16 {
         self.local(false).port
     }
@@ -147,8 +149,8 @@ impl<'a> Tcp<'a> {
 
     pub(crate) fn bind(&self, name: &Name) -> Result {
         let mut name = *name;
-        // SAFETY: By the invariants the socket is alive; the address has space for what a hook may
-        // write there.
+        // SAFETY: By the invariants the socket is alive; the address has space for what a BPF hook
+        // may write.
         to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
     }
 
@@ -162,13 +164,13 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Undoes bind(2) on a socket that was bound to an interface before, 0 for none.
+    /// Undoes bind(2); `ifindex` is the interface bound before it, 0 for none.
     pub(crate) fn unbind(&self, ifindex: i32) {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_unbind(self.socket, ifindex) }
     }
 
-    /// Locks the socket, which has no port, to give it one. May sleep.
+    /// Locks the socket, which has no port, so that it can take one. May sleep.
     pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::lock_sock_nested((*self.socket).sk, 0) };
@@ -179,7 +181,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Gives back the port of a destroyed connection, unless the program has chosen it.
+    /// Releases the port of a destroyed connection, unless the program has chosen it.
     pub(crate) fn leave_port(&self) {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_leave_port(self.socket) }
@@ -202,21 +204,21 @@ impl<'a> Tcp<'a> {
         })
     }
 
-    /// Runs the hooks of connect(2), which may change the address.
+    /// Runs the BPF hooks of connect(2), which may change the address.
     pub(crate) fn pre_connect(&self, name: &mut Name) -> Result {
         let len = name.raw_len();
         // SAFETY: As for `bind`.
         to_result(unsafe { c::sdp_h_tcp_pre_connect(self.socket, name.as_mut_ptr(), len) })
     }
 
-    /// Begins to connect without those hooks. Errors are those of the socket, for later.
+    /// Begins to connect without those hooks. Errors are stored in the socket.
     pub(crate) fn begin(&self, name: &Name) {
         let mut name = *name;
         // SAFETY: As for `bind`.
         unsafe { c::sdp_h_tcp_begin(self.socket, name.as_mut_ptr(), name.raw_len()) }
     }
 
-    /// Waits until connect(2) has an answer; returns the time left, 0 on time-out.
+    /// Waits until connect(2) has a result; returns the time left, 0 on time-out.
     pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
         let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout) };
@@ -226,7 +228,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// True if accept(2) would find no connection.
+    /// Returns true if accept(2) would find no connection.
     pub(super) fn queue_is_empty(&self) -> bool {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_queue_empty(self.socket) }
@@ -244,26 +246,26 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_inherit(sk.raw(), self.socket) }
     }
 
-    /// Makes the open file one of this socket.
+    /// Switches the open file to this socket.
     pub(crate) fn take_file(&self, sk: &SockCore) {
         // SAFETY: As for `inherit`.
         unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
     }
 }
 
-/// Returns the ports that the TCP socket can have.
+/// Lets the TCP socket take a port.
 ///
 /// # Invariants
 ///
-/// This thread holds the lock of the socket.
+/// This thread holds the socket lock.
 pub(crate) struct Ports<'a> {
     tcp: Tcp<'a>,
     _not_send: NotThreadSafe,
 }
 
 impl Ports<'_> {
-    /// Takes a port, if it is free; or if all its holders are known (`covered`): those hold it by
-    /// this function, at the same address and interface.
+    /// Takes a port if it is free. Also if all its holders took it by this function, at the same
+    /// address and interface (`covered`).
     pub(crate) fn take(&self, port: u16, covered: bool) -> bool {
         // SAFETY: By the invariants the socket is alive and locked.
         unsafe { c::sdp_h_tcp_take_port(self.tcp.socket, port, covered) }
@@ -295,7 +297,7 @@ impl<'a, T: InNet> Descriptor<'a, T> {
         if self.tcp().is_none() {
             return self.sk.sleep(seq, timeout);
         }
-        // SAFETY: The sock has a TCP socket, which stays during the call.
+        // SAFETY: The sock has a TCP socket, which exists during the call.
         let left = unsafe {
             c::sdp_h_tcp_sleep(self.sk.raw().cast(), seq, timeout as kernel::ffi::c_long)
         };
@@ -306,7 +308,7 @@ impl<'a, T: InNet> Descriptor<'a, T> {
     }
 }
 
-/// The right to decide between SDP and TCP.
+/// Lock of the choice between SDP and TCP.
 ///
 /// # Invariants
 ///
@@ -318,7 +320,7 @@ pub(crate) struct DecisionLock<'a> {
 }
 
 impl SockCore {
-    /// Takes the right to decide; comes before the socket lock. May sleep.
+    /// Takes the lock; ordered before the socket lock. May sleep.
     pub(crate) fn decide(&self) -> DecisionLock<'_> {
         // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };
@@ -329,20 +331,20 @@ impl SockCore {
         }
     }
 
-    /// [`SockCore::decide`] for a worker. It does not wait: the holder may sleep in a page fault
-    /// of its own. If it fails, this job of [`SockCore::schedule`] is queued again.
+    /// [`SockCore::decide`] for a worker. Does not wait: the holder may sleep in a page fault. If
+    /// it fails, this job of [`SockCore::schedule`] is queued again.
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
-        // INVARIANT: Just taken. Not `then_some`: what is not taken must not be dropped either.
+        // INVARIANT: Just taken. Not `then_some`: a lock that was not taken must not be dropped.
         taken.then(|| DecisionLock {
             sk: self,
             _not_send: NotThreadSafe,
         })
     }
 
-    /// Takes over from the TCP socket, whose address and port it has, how bind(2) got them.
-    /// The socket lock is held.
+    /// Copies from the TCP socket how bind(2) has set the address and port, which are the same.
+    /// Context: socket lock held.
     pub(crate) fn share_name(&self, tcp: &Tcp<'_>) {
         // SAFETY: Both are alive.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
@@ -350,15 +352,15 @@ impl SockCore {
 
     /// Undoes [`SockCore::share_name`].
     pub(crate) fn unshare_name(&self) {
-        // SAFETY: By the invariants the sock is alive; there need be no TCP socket.
+        // SAFETY: By the invariants the sock is alive; the TCP socket is optional.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), ptr::null()) }
     }
 }
 
 impl DecisionLock<'_> {
-    /// The TCP socket; `None` once the descriptor was closed, and where there never was one.
+    /// Returns the TCP socket; `None` once the descriptor is closed, or if it never had one.
     pub(crate) fn tcp(&self) -> Option<Tcp<'_>> {
-        // SAFETY: It is given up under the mutex only, which is held.
+        // SAFETY: The socket is only taken out under the mutex, which is held.
         unsafe { Tcp::of(self.sk.raw()) }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Tracepoints of a connection's events, for perf, trace-cmd or `/sys/kernel/tracing/events/sdp`.
-//! `sys/trace.h` has the fields.
+//! `sys/trace.h` defines the fields.
 //!
 //! A disabled tracepoint costs its caller a no-op instruction: nothing is evaluated and nothing
 //! called before the static branch is taken.
@@ -13,7 +13,7 @@ use kernel::jump_label::static_branch_unlikely;
 /// Length of a base header.
 const HEADER: usize = 16;
 
-/// Way of bytes without a copy, seen from the call that owns the memory.
+/// Kind of a transfer without a copy, seen from the call that owns the memory.
 #[derive(Clone, Copy)]
 pub(crate) enum ZeroCopy {
     /// The peer reads a send call's memory (SrcAvail).
@@ -56,16 +56,16 @@ tracepoints! {
     connect = __tracepoint_sdp_connect, rust_do_trace_sdp_connect();
     /// A connection ends; the socket is still in its last state.
     close = __tracepoint_sdp_close, rust_do_trace_sdp_close();
-    /// A message was posted; `credits` more may follow.
+    /// A message was posted; `credits` are left.
     send = __tracepoint_sdp_send,
         rust_do_trace_sdp_send(header: &[u8] => base!(header), credits: u16 => credits);
-    /// A message has arrived; `credits` may be sent now.
+    /// A message has arrived; `credits` are available now.
     receive = __tracepoint_sdp_receive,
         rust_do_trace_sdp_receive(header: &[u8] => base!(header), credits: u16 => credits);
     /// `unsent` bytes begin to wait for credits.
     credit_stall = __tracepoint_sdp_credit_stall,
         rust_do_trace_sdp_credit_stall(credits: u16 => credits, unsent: usize => unsent.try_into().unwrap_or(u32::MAX));
-    /// `len` bytes of a call's memory are returned to it; `done` of them went without a copy.
+    /// `len` bytes of a call's memory are returned to it; `done` of them were sent without a copy.
     zero_copy = __tracepoint_sdp_zero_copy,
         rust_do_trace_sdp_zero_copy(way: ZeroCopy => way as u8, len: u32 => len, done: u32 => done);
 }

@@ -11,7 +11,7 @@ use kernel::sync::aref::ARef;
 ///
 /// # Invariants
 ///
-/// It has none, and there is no other `Unaccepted` of it, nor will be.
+/// The sock has no descriptor, and at most one `Unaccepted` of it ever exists.
 pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
 
 impl<T: InNet> Unaccepted<T> {
@@ -23,7 +23,7 @@ impl<T: InNet> Unaccepted<T> {
         is_first.then(|| Unaccepted(sk.into()))
     }
 
-    /// Returns the socket. Only the caller can give it a descriptor from now on.
+    /// Returns the socket. From now on only the caller can give it a descriptor.
     pub(crate) fn into_sock(self) -> ARef<Sock<T>> {
         self.0
     }

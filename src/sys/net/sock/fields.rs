@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Fields of a socket: state, errors, options, owner and namespace. setsockopt(2)'s generic code
-//! sets most of them, so they are read anew each time.
+//! sets most of them, so they are read again at each use.
 
 use super::{Flag, SockCore, State};
 use crate::sys::bindings as c;
@@ -16,9 +16,9 @@ impl SockCore {
         State::from_raw(read_once!(self.__sk_common.skc_state))
     }
 
-    /// Changes the state; the kernel's `inet_sock_set_state` tracepoint shows it.
+    /// Changes the state; shown by the kernel's `inet_sock_set_state` tracepoint.
     pub(crate) fn set_state(&self, s: State) {
-        // SAFETY: `raw` is an inet_sock by the invariants, which is all that the function needs.
+        // SAFETY: `raw` is an inet_sock by the invariants; the function needs no more.
         unsafe { c::inet_sk_set_state(self.raw(), s as i32) }
     }
 
@@ -28,12 +28,12 @@ impl SockCore {
     }
 
     /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that orders all writers; the
-    /// kernel's own writers add their bits again under it.
+    /// kernel's writers set their bits again under it.
     pub(crate) fn add_shutdown(&self, how: u8) {
         write_once!(self.sk_shutdown = self.shutdown() | how)
     }
 
-    /// Forgets all shutdown bits, for a socket that is used again.
+    /// Clears all shutdown bits, for a socket that is used again.
     pub(crate) fn clear_shutdown(&self) {
         write_once!(self.sk_shutdown = 0)
     }
@@ -62,8 +62,8 @@ impl SockCore {
         }
     }
 
-    /// Returns the error of a send call that fails with `e`: the pending error in place of
-    /// `EPIPE`, with SIGPIPE (`sk_stream_error`).
+    /// Returns the error of a send call that fails with `e`: the pending error instead of `EPIPE`,
+    /// with SIGPIPE (`sk_stream_error`).
     pub(crate) fn stream_error(&self, e: Error, flags: u32) -> Error {
         // SAFETY: By the invariants the sock is alive; the caller is a send call.
         Error::from_errno(unsafe { c::sk_stream_error(self.raw(), flags as i32, e.to_errno()) })
@@ -100,16 +100,16 @@ impl SockCore {
 
     /// Returns true if the program has chosen the size or address (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
-        // setsockopt(2) and bind(2) change them; a stale value is as good as one read earlier
+        // setsockopt(2) and bind(2) change them; a stale value is as good as an earlier read
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
     }
 
-    /// Bytes that must be there before a receiver is woken (`SO_RCVLOWAT`).
+    /// Returns the number of bytes that must be unread before a receiver is woken (`SO_RCVLOWAT`).
     pub(crate) fn rcvlowat(&self) -> usize {
         read_once!(self.sk_rcvlowat).max(1) as usize
     }
 
-    /// The highest value that `SO_RCVLOWAT` may have, by TCP's rule.
+    /// Returns the maximum of `SO_RCVLOWAT`, by TCP's rule.
     pub(crate) fn most_rcvlowat(&self) -> i32 {
         if self.user_lock(c::SOCK_RCVBUF_LOCK) {
             return i32::try_from(self.rcvbuf() / 2).unwrap_or(i32::MAX);
@@ -118,8 +118,8 @@ impl SockCore {
         unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
     }
 
-    /// Calls `f`. Memory allocated meanwhile by this task is charged to the socket's memory cgroup
-    /// and uses `sk_allocation`. Context: not in interrupts.
+    /// Calls `f`. Runs `f` so that its allocations are charged to the socket's memory cgroup and
+    /// use `sk_allocation`. Context: not in interrupts.
     pub(crate) fn charged<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut before = c::sdp_h_memory::default();
         // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive until
@@ -143,7 +143,7 @@ impl SockCore {
         write_once!(self.sk_rcvlowat = bytes)
     }
 
-    /// `SO_LINGER`'s time in jiffies.
+    /// Returns the time of `SO_LINGER` in jiffies.
     pub(crate) fn linger_time(&self) -> usize {
         read_once!(self.sk_lingertime) as usize
     }
@@ -153,13 +153,14 @@ impl SockCore {
         unsafe { c::sock_flag(self.raw(), f.raw()) }
     }
 
-    /// Sets or clears a flag. Under the socket lock the kernel changes none of them meanwhile.
+    /// Sets or clears a flag. Under the socket lock, the kernel does not change the flags
+    /// meanwhile.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw() as i32, on) }
     }
 
-    /// True if a kernel user has switched Nagle's algorithm off by `tcp_sock_set_nodelay()`.
+    /// Returns true if a kernel user has disabled Nagle's algorithm by `tcp_sock_set_nodelay()`.
     pub(crate) fn cast_nodelay(&self) -> bool {
         // SAFETY: By the invariants the sock is alive, and is as large as a `tcp_sock`. The bit is
         // constant.
@@ -190,12 +191,12 @@ impl SockCore {
         }
     }
 
-    /// Returns the start of `MSG_PEEK` in unread bytes (`SO_PEEK_OFF`); negative for none.
+    /// Returns the offset of `MSG_PEEK` in the unread bytes (`SO_PEEK_OFF`); negative if unset.
     pub(crate) fn peek_offset(&self) -> i32 {
         read_once!(self.sk_peek_off)
     }
 
-    /// Moves the peek offset, if enabled, but not below 0. The caller holds the socket lock.
+    /// Moves the peek offset, if enabled, but not below 0. Context: socket lock held.
     pub(crate) fn move_peek_offset(&self, by: isize) {
         let old = self.peek_offset();
         if old >= 0 {
@@ -211,7 +212,7 @@ impl SockCore {
         unsafe { c::sk_set_peek_off(self.raw(), to) };
     }
 
-    /// The owner, as a number of the initial user namespace.
+    /// Returns the owner, as a number of the initial user namespace.
     pub(crate) fn uid(&self) -> u32 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_uid(self.raw()) }
@@ -219,24 +220,24 @@ impl SockCore {
 
     /// Returns the owner, as a number of the reader's user namespace.
     pub(crate) fn uid_for(&self, reader: &SeqFile) -> u32 {
-        // SAFETY: By the invariants the sock is alive; a `SeqFile` is a `seq_file` that is open.
+        // SAFETY: By the invariants the sock is alive; a `SeqFile` is an open `seq_file`.
         unsafe { c::sdp_h_uid_for(ptr::from_ref(reader).cast_mut().cast(), self.raw()) }
     }
 
-    /// The inode number of the descriptor, 0 when it has been closed.
+    /// Returns the inode number of the descriptor, 0 once it is closed.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sock_i_ino(self.raw()) as u64 }
     }
 
-    /// `SO_PRIORITY`, if the program has set it and not only the traffic class.
+    /// Returns `SO_PRIORITY`, if the program has set it itself and not only the traffic class.
     pub(crate) fn priority(&self) -> Option<i32> {
         // SAFETY: By the invariants the sock is alive.
         let p = unsafe { c::sdp_h_priority(self.raw()) };
         (p >= 0).then_some(p)
     }
 
-    /// The type of service or traffic class that packets to the peer carry.
+    /// Returns the type of service or traffic class of packets to the peer.
     pub(crate) fn traffic_class(&self) -> u8 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_tos(self.raw()) }
@@ -263,7 +264,7 @@ impl SockCore {
         write_once!(self.sk_max_ack_backlog = n)
     }
 
-    /// Number of connections that wait to be accepted.
+    /// Returns the number of connections that wait for accept(2).
     pub(crate) fn waiting(&self) -> u32 {
         read_once!(self.sk_ack_backlog)
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A socket as the network core sees it.
+//! Sockets, as the network core uses them.
 //!
 //! A [`Sock`] is a `struct sock` with a reference to the data of its network namespace and the
-//! state `T` of the socket layer, in one object of the protocol's slab. It lives while a reference
-//! ([`ARef`](kernel::sync::aref::ARef)) exists, which may be long after close(2). [`SockCore`] has
-//! all that does not depend on `T`, for code below the socket layer.
+//! state `T` of the socket layer, in one object of the protocol's slab. It exists while a reference
+//! ([`ARef`](kernel::sync::aref::ARef)) does, possibly long after close(2). [`SockCore`] contains
+//! everything independent of `T`, for code below the socket layer.
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
@@ -26,10 +26,10 @@ pub(crate) const RCV_SHUTDOWN: u8 = 1;
 pub(crate) const SEND_SHUTDOWN: u8 = 2;
 pub(crate) const SHUTDOWN_MASK: u8 = 3;
 
-/// Flags of `enum sock_flags` that the socket layer looks at.
+/// Flags of `enum sock_flags` that the socket layer uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Flag {
-    /// No program has the socket any more.
+    /// The socket has no descriptor any more.
     Dead,
     /// `SO_KEEPALIVE`.
     KeepOpen,
@@ -53,7 +53,7 @@ impl Flag {
     }
 }
 
-/// A field of `struct sock` that others may change at the same time: `READ_ONCE`.
+/// Reads a field of `struct sock` that other tasks may change concurrently (`READ_ONCE`).
 macro_rules! read_once {
     ($self:ident . $($field:tt)+) => {
         // SAFETY: By the invariants of `SockCore` the field is initialised and lives as long as
@@ -62,7 +62,7 @@ macro_rules! read_once {
     };
 }
 
-/// `WRITE_ONCE`, the counterpart of `read_once`.
+/// Writes such a field (`WRITE_ONCE`).
 macro_rules! write_once {
     ($self:ident . $field:ident = $v:expr) => {
         // SAFETY: As for `read_once`; readers of the field expect that it may change at any time.
@@ -88,7 +88,7 @@ pub(crate) struct SockCore {
 }
 
 // SAFETY: A `struct sock` may be used from any thread; the methods use only what the network core
-// allows without further locks or through the lock guard.
+// allows without further locks or under the lock guard.
 unsafe impl Send for SockCore {}
 // SAFETY: As above.
 unsafe impl Sync for SockCore {}
@@ -102,7 +102,7 @@ impl SockCore {
         self.c.get()
     }
 
-    /// Returns a number that identifies this socket among all living ones.
+    /// Returns a number that is unique among existing sockets.
     pub(crate) fn id(&self) -> usize {
         ptr::from_ref(self).addr()
     }
@@ -118,7 +118,7 @@ impl SockCore {
     }
 }
 
-// SAFETY: As for `Sock`, which it is the beginning of; `sk_free()` knows how large it is.
+// SAFETY: As for `Sock`, which begins with it; `sk_free()` uses the right size.
 unsafe impl AlwaysRefCounted for SockCore {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
@@ -126,7 +126,7 @@ unsafe impl AlwaysRefCounted for SockCore {
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up one reference, so the sock is alive until this call.
+        // SAFETY: The caller passes one reference, so the sock is alive until this call.
         unsafe { c::sock_put(obj.cast().as_ptr()) }
     }
 }
@@ -152,7 +152,7 @@ impl<T: InNet> Deref for Sock<T> {
 }
 
 // SAFETY: A `struct sock` may be used from any thread. The methods of `Sock` use only what the
-// network core allows without further locks or through the lock guard. A `Sock` is only made for a
+// network core allows without further locks or under the lock guard. A `Sock` is only made for a
 // `T` that is a `Family`, which is `Send` and `Sync`, as is the namespace data. (A bound on `T`
 // here would be circular for a `T` with references to other socks.)
 unsafe impl<T: InNet> Send for Sock<T> {}
@@ -167,7 +167,7 @@ unsafe impl<T: InNet> AlwaysRefCounted for Sock<T> {
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up one reference, so the sock is alive until this call.
+        // SAFETY: The caller passes one reference, so the sock is alive until this call.
         unsafe { c::sock_put(obj.cast().as_ptr()) }
     }
 }
@@ -182,7 +182,7 @@ impl<T: InNet> Sock<T> {
         &self.netns
     }
 
-    /// Reads a C pointer as a `Sock`.
+    /// Converts a C pointer to a `Sock`.
     ///
     /// # Safety
     ///
@@ -193,31 +193,31 @@ impl<T: InNet> Sock<T> {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Returns the places of the namespace's state and of the socket layer's part within the
+    /// Returns the offsets of the namespace's state and of the socket layer's part within the
     /// object.
     pub(in crate::sys) const NETNS_OFFSET: usize = offset_of!(Self, netns);
     pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
 }
 
-/// The socket lock, held.
+/// The held socket lock.
 ///
 /// # Invariants
 ///
-/// `lock_sock()` was called by this thread for `sk` and `release_sock()` not yet.
+/// This thread has called `lock_sock()` for `sk`, and not yet `release_sock()`.
 pub(crate) struct Locked<'a> {
     sk: &'a SockCore,
     _not_send: NotThreadSafe,
 }
 
 impl Locked<'_> {
-    /// Allows others of the same user to bind the same port (`SO_REUSEPORT`).
+    /// Allows other sockets of the same user to bind the same port (`SO_REUSEPORT`).
     pub(crate) fn set_reuse_port(&self, on: bool) {
         // SAFETY: By the invariants the sock is alive and locked, as changes of the bit field
         // require.
         unsafe { (*self.sk.raw()).__sk_common.set_skc_reuseport(on.into()) }
     }
 
-    /// Releases the lock during `f`.
+    /// Runs `f` without the lock.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) };

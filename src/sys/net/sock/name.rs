@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Addresses and ports of a socket, and limits on their choice.
+//! Addresses and ports of a socket, and limits of their choice.
 
 use super::SockCore;
 use crate::sys::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
@@ -46,7 +46,7 @@ impl SockCore {
         unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
     }
 
-    /// Returns true if the address is one of this machine's (in the socket's namespace).
+    /// Returns true for an address of this machine, in the socket's namespace.
     pub(crate) fn is_own_address(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_own_address(self.raw(), &a.to_c()) }
@@ -58,16 +58,17 @@ impl SockCore {
         unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
     }
 
-    /// Binds the socket to the interface `scope` of a link-local peer, 0 for its own; `EINVAL` if
-    /// there is none, or another. The socket lock is held, or nobody else has the socket.
+    /// Binds the socket to the interface `scope` of a link-local peer; 0: the socket's own.
+    /// `EINVAL`: no interface, or a different one is bound. Context: socket lock held, or the
+    /// socket has no other users.
     pub(crate) fn bind_scope(&self, scope: u32) -> Result {
         // SAFETY: By the invariants the sock is alive.
         to_result(unsafe { c::sdp_h_bind_scope(self.raw(), scope as i32) })
     }
 
-    /// True if TCP has a listener of another user for connections from `remote` to `local` that
-    /// come in by `interface` (0: by none in particular). False for root's sockets, and for those
-    /// whose own TCP socket listens.
+    /// Returns true if another user has a TCP listener for connections from `remote` to `local`
+    /// through `interface` (0: any). Returns false for root's sockets, and for those whose own TCP
+    /// socket listens.
     pub(crate) fn tcp_is_anothers(
         &self,
         local: &Address,
@@ -79,7 +80,7 @@ impl SockCore {
         unsafe { c::sdp_h_tcp_is_anothers(self.raw(), &local, &remote, interface) }
     }
 
-    /// The port that the socket holds, 0 for none.
+    /// Returns the port that the socket holds, 0 for none.
     pub(crate) fn port(&self) -> u16 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_num(self.raw()) }
@@ -96,7 +97,7 @@ impl SockCore {
         unsafe { (*self.raw()).__sk_common.skc_ipv6only() != 0 }
     }
 
-    /// The ports from which an ephemeral one is chosen (`IP_LOCAL_PORT_RANGE` or the sysctl).
+    /// Returns the range of ephemeral ports (`IP_LOCAL_PORT_RANGE` or the sysctl).
     pub(crate) fn port_range(&self) -> (u16, u16) {
         let (mut low, mut high) = (0, 0);
         // SAFETY: By the invariants the sock is alive; both results are writable.
@@ -130,13 +131,13 @@ impl SockCore {
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
     }
 
-    /// The interface of `SO_BINDTODEVICE`, 0 for any.
+    /// Returns the interface of `SO_BINDTODEVICE`, 0 for any.
     pub(crate) fn bound_interface(&self) -> i32 {
         read_once!(self.__sk_common.skc_bound_dev_if)
     }
 }
 
-/// The two ends of a socket, for display.
+/// Formats both addresses of a socket.
 pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
 
 impl fmt::Display for Ends<'_> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The number of a socket's last event. A waiter reads the number, checks its condition, and sleeps
-//! until the number has changed.
+//! Event number of a socket, incremented by each event. A waiter reads the number, checks its
+//! condition, and sleeps until the number has changed.
 //!
 //! The condition may be a field without a common lock (`sk_state`, `sk_err`, `sk_shutdown`,
 //! `peer_ended`). A waiter that reads the new number must see the writes before the event, so both
@@ -9,7 +9,7 @@
 
 use kernel::sync::atomic::{Acquire, Atomic, Full};
 
-/// Counts an event: after the writes that it is about, and before the check for sleepers.
+/// Counts an event: after the writes of the event, and before the check for sleepers.
 pub(super) fn count(events: &Atomic<i32>) {
     events.fetch_add(1, Full);
 }

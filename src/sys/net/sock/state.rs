@@ -2,7 +2,7 @@
 
 //! States of a connection. Independent of the kernel: `tests/host/conn` compiles this file, too.
 
-/// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
+/// States of a connection, with the names and numbers of `/proc/net/sdp` and `TCP_INFO`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum State {

@@ -22,15 +22,15 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), true) }
     }
 
-    /// Wakes one of the waiters in [`SockCore::sleep_in_turn`], and all others. Context: any.
+    /// Wakes all waiters in [`SockCore::sleep`], and one of those in [`SockCore::sleep_in_turn`].
+    /// Context: any.
     pub(crate) fn wake_one(&self) {
         seq::count(self.events());
         // SAFETY: As for `wake`.
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the number of the last event. Read it before the condition, then pass it to
-    /// [`SockCore::sleep`].
+    /// Returns the event number. Read it before the condition, then pass it to [`SockCore::sleep`].
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -40,27 +40,27 @@ impl SockCore {
         unsafe { Atomic::from_ptr(&raw mut (*self.raw_helper()).events.counter) }
     }
 
-    /// Sleeps until [`SockCore::wake`] was called since `seq` was taken.
+    /// Sleeps until [`SockCore::wake`] was called after `seq` was read.
     ///
     /// Returns the rest of `timeout`, in jiffies.
     ///
     /// # Errors
     ///
-    /// `ERESTARTSYS` or `EINTR` on a signal, as the calls of a socket with such a timeout report.
+    /// `ERESTARTSYS` or `EINTR`: a signal, as for socket calls with such a timeout.
     pub(crate) fn sleep(&self, seq: i32, timeout: isize) -> Result<isize> {
         let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, false);
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] for one of several waiters: an event wakes one of them.
+    /// [`SockCore::sleep`] for one of several waiters: an event wakes only one of them.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
         let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true);
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] that only the death of the caller ends before its time.
+    /// [`SockCore::sleep`] that only a fatal signal ends early.
     ///
-    /// Errors: `EINTR` if the caller is to die, `ETIMEDOUT`.
+    /// `EINTR`: a fatal signal. `ETIMEDOUT`: time-out.
     pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
         match self.sleep_in(seq, timeout as isize, TASK_KILLABLE, false) {
             0 => Err(ETIMEDOUT.into()),
@@ -95,20 +95,20 @@ impl SockCore {
         jobs.xchg(0, Full) as u32
     }
 
-    /// Queues the timer function after at most `delay`: an earlier setting stays, and the
-    /// function, which then runs too early, sets the timer again.
+    /// Queues the timer function after at most `delay`. An earlier setting stays: the function then
+    /// runs too early, and sets the timer again.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
     }
 
-    /// Forgets the timer, unless its function has begun.
+    /// Cancels the timer, unless its function has begun.
     pub(crate) fn clear_timer(&self) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_cancel_timer(self.raw_helper()) }
     }
 
-    /// Notifies of a change of state: pollers, and a kernel user's callback.
+    /// Wakes pollers and calls a kernel user's callback after a change of state.
     pub(crate) fn state_changed(&self) {
         self.call_back(c::sdp_h_callback_SDP_H_STATE_CHANGE)
     }
@@ -130,7 +130,7 @@ impl SockCore {
         unsafe { c::sdp_h_call_back(self.raw(), which) }
     }
 
-    /// Sends SIGURG to the owner (urgent data is on its way).
+    /// Sends SIGURG to the owner: urgent data was announced.
     pub(crate) fn send_sigurg(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_send_sigurg(self.raw()) }
@@ -148,28 +148,28 @@ impl SockCore {
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
-    /// Requests a call of [`SockCore::write_space`] once there is space. The caller checks for
-    /// space again after this call.
+    /// Requests a call of [`SockCore::write_space`] once space is free. The caller checks for space
+    /// again after this call.
     pub(crate) fn want_space(&self) {
         // SAFETY: By the invariants the sock is alive; the caller comes from a socket call, so
         // the socket is not orphaned.
         unsafe { c::sdp_h_nospace(self.raw()) }
     }
 
-    /// Returns true if [`SockCore::want_space`] was called since the last time.
+    /// Returns true if [`SockCore::want_space`] was called since the last call of this function.
     pub(crate) fn take_want_space(&self) -> bool {
         // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket`.
         unsafe { c::sdp_h_clear_nospace(self.raw()) }
     }
 
-    /// Returns true if a party other than a waiting call has to be notified of data.
+    /// Returns true if another task than a waiting caller has to be notified of data.
     pub(crate) fn is_watched(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_watched(self.raw()) }
     }
 
-    /// True if the socket has pollers, and [`SockCore::wake_pollers`] reaches all that have to be
-    /// notified: no signals go to an owner, and no callback is a kernel user's.
+    /// Returns true if the socket has pollers, and [`SockCore::wake_pollers`] suffices: no owner
+    /// gets signals, and no callback belongs to a kernel user.
     ///
     /// Context: any.
     pub(crate) fn has_pollers(&self) -> bool {
@@ -177,7 +177,7 @@ impl SockCore {
         unsafe { c::sdp_h_has_pollers(self.raw()) }
     }
 
-    /// Wakes the pollers, without a reason, so that they poll again.
+    /// Wakes the pollers without an event mask, so that they poll again.
     ///
     /// Context: any.
     pub(crate) fn wake_pollers(&self) {
@@ -186,7 +186,7 @@ impl SockCore {
     }
 }
 
-/// Returns the result of a sleep that has left this much of `timeout`, or was interrupted.
+/// Returns the result of a sleep with this much of `timeout` left, or interrupted.
 fn slept(left: isize, timeout: isize) -> Result<isize> {
     if left < 0 {
         return Err(interrupted(timeout));
@@ -206,13 +206,13 @@ pub(crate) fn interrupted(timeout: isize) -> Error {
     }
 }
 
-/// Returns true if other tasks wait for the caller's processor at the moment.
+/// Returns true if other tasks are waiting for the current processor.
 pub(crate) fn cpu_contended() -> bool {
-    // SAFETY: Looks at the current processor only.
+    // SAFETY: Reads the current processor's state only.
     unsafe { c::sdp_h_is_crowded() }
 }
 
-/// Lets others have the processor if it is their turn. The caller may sleep.
+/// Yields the processor to other tasks if it is their turn. Context: may sleep.
 pub(crate) fn yield_cpu() {
     // SAFETY: The caller is a task that may sleep.
     unsafe { c::sdp_h_give_way() }
