@@ -112,7 +112,7 @@ pub(crate) enum Purpose {
 ///
 /// # Errors
 ///
-/// `EINVAL`: too short for its family. `EAFNOSUPPORT`: the family does not fit this socket.
+/// `EINVAL`: too short for its family. `EAFNOSUPPORT`: the family does not fit the socket.
 pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
     let family = match bytes {
         [a, b, ..] => u16::from_ne_bytes([*a, *b]),
@@ -122,7 +122,7 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
         AF_UNSPEC if purpose == Purpose::Connect => Ok(Named::Unspecified),
         AF_UNSPEC if !v6 => {
             let a = read_in(bytes)?;
-            // the old custom of an AF_UNSPEC wildcard, as inet_bind() has it
+            // AF_UNSPEC with a wildcard address is accepted, as in inet_bind()
             if a.ip.is_unspecified() {
                 Ok(Named::Address(a))
             } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
-/* Headers for bindgen; bindgen_parameters has the items taken from them. */
+/* Headers for bindgen; bindgen_parameters lists the items taken from them. */
 
 #include <linux/completion.h>
 #include <asm/ioctls.h>
@@ -43,8 +43,8 @@
 #include "watch_helpers.h"
 
 /*
- * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME comes out
- * as NAME.
+ * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME is
+ * generated as NAME.
  */
 const __poll_t RUST_CONST_HELPER_EPOLLIN = EPOLLIN;
 const __poll_t RUST_CONST_HELPER_EPOLLOUT = EPOLLOUT;

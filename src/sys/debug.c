@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Dynamic debug for Rust, whose own pr_debug!() does not take part in it. */
+/* Dynamic debug for Rust, whose own pr_debug!() does not support it. */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

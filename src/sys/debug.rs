@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages in the kernel's log with the reasons of failures on connections. Off by default; on by
-//! `echo module ib_sdp +p > /proc/dynamic_debug/control`.
+//! Messages in the kernel's log with the reasons of failures on connections. Off by default;
+//! enabled by `echo module ib_sdp +p > /proc/dynamic_debug/control`.
 
 use super::bindings as c;
 use core::{fmt, ptr};

@@ -27,12 +27,12 @@ impl<T: Send + 'static> WorkItem for Inner<T> {
     }
 }
 
-/// A value that the module's workqueue drops in process context, wherever its owner drops it. It
-/// implements the requirements of [`work::defer`].
+/// A value that the module's workqueue drops in process context, wherever its owner drops it.
+/// Satisfies the requirements of [`work::defer`].
 ///
 /// # Invariants
 ///
-/// The box is there until [`Drop`] or [`DropInWorker::destroy`] takes it.
+/// The box exists until [`Drop`] or [`DropInWorker::destroy`] takes it.
 pub(crate) struct DropInWorker<T: Send + 'static>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
 
 impl<T: Send + 'static> DropInWorker<T> {
@@ -40,7 +40,7 @@ impl<T: Send + 'static> DropInWorker<T> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; the value is dropped.
+    /// `ENOMEM`: the value is dropped.
     pub(crate) fn new(value: T) -> Result<Self> {
         let inner = KBox::pin_init(
             pin_init!(Inner {
@@ -49,7 +49,7 @@ impl<T: Send + 'static> DropInWorker<T> {
             }),
             GFP_KERNEL,
         )?;
-        // INVARIANT: It is there.
+        // INVARIANT: The value exists.
         Ok(DropInWorker(ManuallyDrop::new(inner)))
     }
 
@@ -78,7 +78,7 @@ impl<T: Send + 'static> DerefMut for DropInWorker<T> {
 
 impl<T: Send + 'static> Drop for DropInWorker<T> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants it is there, and it is not used any more.
+        // SAFETY: By the invariants it exists, and it is not used afterwards.
         work::defer(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }

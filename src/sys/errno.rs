@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Error numbers of the socket calls, which the `kernel` crate does not name.
+//! Error numbers of the socket calls that the `kernel` crate does not define.
 //!
 //! Each constant is the [`Error`] of the errno of the same name (errno(3)).
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Functions that Rust cannot call itself; see helpers.h. */
+/* Functions that Rust cannot call directly; see helpers.h. */
 
 #include <linux/kernel.h>
 #include <linux/module.h>

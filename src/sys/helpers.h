@@ -4,7 +4,7 @@
 
 /*
  * The kernel's inline functions and macros as functions for Rust. Each is local to the module, has
- * the prefix sdp_h_ and does as little as possible.
+ * the prefix sdp_h_ and contains as little code as possible.
  */
 
 #include <linux/types.h>

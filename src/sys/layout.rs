@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Check that Rust and C agree about memory layouts.
+//! Checks that Rust and C agree about memory layouts.
 
 use super::bindings as c;
 use kernel::prelude::*;
 
 /// Compares the layouts that bindgen (clang) computed with those of the compiler that built the
-/// kernel (gcc). They agree unless the build is broken, and then nothing else can be trusted.
+/// kernel (gcc). They agree unless the build is broken, in which case no code can be trusted.
 pub(crate) fn check_layout() -> Result {
     use core::mem::{offset_of, size_of};
 

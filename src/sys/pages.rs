@@ -18,7 +18,7 @@ pub(crate) const MIN_BLOCK: usize = 512;
 
 /// Returns the bytes of all blocks, without up to 64 KiB for each processor.
 pub(crate) fn about_in_use() -> usize {
-    // SAFETY: The counter lives as long as the module. It may change at any time, hence the
+    // SAFETY: The counter exists as long as the module. It may change at any time, hence the
     // volatile read.
     let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
     usize::try_from(bytes).unwrap_or(0)
@@ -34,14 +34,14 @@ pub(crate) fn in_use() -> usize {
 ///
 /// # Invariants
 ///
-/// `start` points at `size` initialised bytes that `sdp_h_block_alloc` returned for that size and
-/// that are freed by nobody but [`Drop`].
+/// `start` points to `size` initialised bytes that `sdp_h_block_alloc` returned for that size,
+/// freed only by [`Drop`].
 pub(crate) struct Block {
     start: NonNull<u8>,
     size: usize,
 }
 
-// SAFETY: A block owns plain memory; it has no tie to a thread.
+// SAFETY: A block owns plain memory; it is not tied to a thread.
 unsafe impl Send for Block {}
 // SAFETY: A `&Block` gives no access to the bytes.
 unsafe impl Sync for Block {}
@@ -63,8 +63,8 @@ impl Block {
             return Err(EINVAL);
         }
         // SAFETY: By the invariants the block has that many bytes, which are initialised, and `to`
-        // is other memory: nobody has `&mut` to a block but through its `Memory`. The C function
-        // makes no assumption about others who write meanwhile.
+        // is other memory: `&mut` to a block exists only through its `Memory`. The C function
+        // allows concurrent writers.
         unsafe {
             c::sdp_h_copy(
                 to.as_mut_ptr().cast(),
@@ -75,7 +75,7 @@ impl Block {
         Ok(())
     }
 
-    /// Returns its address. Only the holder of the [`Memory`] may read and write there.
+    /// Returns the start address. Only the holder of the [`Memory`] may access the memory.
     pub(in crate::sys) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -88,11 +88,11 @@ impl Drop for Block {
     }
 }
 
-/// The right to read and write the bytes of a block.
+/// Exclusive access to the bytes of a block.
 ///
 /// # Invariants
 ///
-/// No other `Memory` is for the same block.
+/// A block has at most one `Memory`.
 pub(crate) struct Memory {
     block: Arc<Block>,
 }
@@ -111,14 +111,14 @@ impl Memory {
             return Err(EINVAL);
         }
         let atomic = gfp == GFP_ATOMIC || gfp == GFP_NOWAIT;
-        // SAFETY: The function has no requirements but on the context, which the caller knows.
+        // SAFETY: The function has no requirements except on the context, which the caller ensures.
         let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
         let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
-        // INVARIANT: Allocated above, all zero; on failure of `Arc::new` the block is dropped and
-        // thereby freed.
+        // INVARIANT: Allocated above, all zero; if `Arc::new` fails, the drop of the block frees
+        // it.
         let block = Arc::new(Block { start, size }, gfp)?;
-        // INVARIANT: The block is new, so this is its first `Memory`, and there is no other way
-        // to make one.
+        // INVARIANT: The block is new, so this is its first `Memory`, and no other function makes
+        // one.
         Ok(Memory { block })
     }
 
@@ -129,9 +129,9 @@ impl Memory {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
-        // `self`. Only the holder of `&mut self` writes to it on the CPU, which cannot be while
+        // `self`. Only the holder of `&mut self` writes to it on the CPU, which is excluded while
         // `&self` is borrowed. A device writes to it only while the queue that it was posted to
-        // owns the `Memory` (see `rdma::receive`), so that nobody can call this.
+        // owns the `Memory` (see `rdma::receive`), so no caller has it.
         unsafe { core::slice::from_raw_parts(self.block.start.as_ptr(), self.block.size) }
     }
 

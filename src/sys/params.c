@@ -28,7 +28,7 @@ static int *of(struct sdp_h_params *params, const struct bounded *b)
 static void set(struct sdp_h_params *params, const struct bounded *b, int value)
 {
 	WRITE_ONCE(*of(params, b), value);
-	/* two writers at once may count as one; wraps */
+	/* two writers at once may count as one; the counter wraps */
 	if (b->value == &sdp_h_params.ipproto_memory && !value)
 		WRITE_ONCE(params->forgotten, (u32)params->forgotten + 1);
 }
@@ -44,8 +44,8 @@ static int set_bounded(const char *text, const struct kernel_param *param)
 	value = clamp(given, b->least, b->most);
 	if (value != given) {
 		/*
-		 * A wrong value in modprobe.d must not prevent loading: each socket() would run
-		 * modprobe again. A number that stands for a choice (ipproto) has no nearest one.
+		 * A wrong value in modprobe.d must not prevent loading: each socket() would run modprobe again.
+		 * An invalid ipproto number has no nearest valid one.
 		 */
 		if (THIS_MODULE->state == MODULE_STATE_LIVE ||
 		    !(param->perm & 0200))
@@ -79,7 +79,7 @@ static const struct kernel_param_ops bounded_ops = {
 #include "params.def"
 #undef P
 
-/* One of net.sdp.* */
+/* Handles a sysctl of net.sdp.* */
 static int net_param(const struct ctl_table *ctl, int write, void *buffer, size_t *len, loff_t *pos)
 {
 	const struct bounded *b = ctl->extra1;

@@ -2,10 +2,10 @@
 
 //! Pinned pages of programs.
 //!
-//! [`Pages`] are the pages of one segment of program memory, or of several that can be one memory
-//! region, pinned for a device to read or write, from the iterator of a send or receive call
-//! ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). This file does
-//! not touch their content. [`Locked`] charges them to the user's `RLIMIT_MEMLOCK`.
+//! [`Pages`] are the pages of one segment of program memory, or of several that fit one memory
+//! region. They are pinned for a device to read or write, from the iterator of a send or receive
+//! call ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). This file
+//! does not access their contents. [`Locked`] charges them to the user's `RLIMIT_MEMLOCK`.
 
 use super::bindings as c;
 use super::errno::{Errno, EOPNOTSUPP};
@@ -23,19 +23,19 @@ pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 /// Duration of pinning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinTerm {
-    /// For one copy that a processor has begun.
+    /// For one copy by a processor, which has begun.
     Short,
-    /// For as long as another party likes. Refuses memory whose pages the kernel must be able to
-    /// take back, or whose writes it must know.
+    /// For a time that depends on the peer. Refuses memory whose pages the kernel must be able to
+    /// take back, or whose writes it must track.
     Long,
 }
 
-/// Reason that pages were not pinned.
+/// Reason why pages were not pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unpinnable {
-    /// Not program memory: the call is inside the kernel, as for splice(2), or has no bytes left.
+    /// Not program memory: a kernel caller, as for splice(2), or no bytes are left.
     NotUser,
-    /// It cannot be pinned or accessed. A copy may still succeed.
+    /// Pages cannot be pinned or accessed. A copy may still succeed.
     Fault,
 }
 
@@ -43,18 +43,18 @@ pub(crate) enum Unpinnable {
 ///
 /// # Invariants
 ///
-/// Each of `pages` is pinned once, by `sdp_h_pin`; if `by_page` there is a reference to it in place
-/// of that. Only [`Pages::unpin`] undoes that.
-/// `offset + len` bytes are in them. `sent` lists them, or nothing.
+/// Each of `pages` is pinned once, by `sdp_h_pin`, or, if `by_page`, referenced instead. Only
+/// [`Pages::unpin`] undoes that. They contain `offset + len` bytes. `sent` lists these pages, or
+/// nothing.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
-    /// Number of pages that [`Pages::reserve`] may make space for.
+    /// Maximum number of pages that [`Pages::reserve`] makes space for.
     most: usize,
     offset: u32,
     len: u32,
     written: bool,
-    /// Set if the caller has named the pages, or if they are the kernel's own: they have references
-    /// in place of pins.
+    /// Set if the caller has named the pages, or if they are kernel pages: they are referenced, not
+    /// pinned.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -79,8 +79,8 @@ impl Pages {
         }
     }
 
-    /// Unpins the pages, and makes space for `count` others, or for as many as there may be.
-    /// Context: process, may sleep.
+    /// Unpins the pages, and makes space for `count` others, or for the maximum. Context: process,
+    /// may sleep.
     pub(crate) fn reserve(&mut self, count: usize) -> Result {
         self.unpin();
         if self.pages.capacity() < count.min(self.most) {
@@ -89,8 +89,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Unpins the pages, and allocates pages of the kernel's own with the bytes of others.
-    /// Context: process, sleeps.
+    /// Unpins the pages, and allocates kernel pages with the bytes of others. Context: process,
+    /// sleeps.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
         let n = other.count();
         if n > self.most {
@@ -106,8 +106,8 @@ impl Pages {
             )
         };
         kernel::error::to_result(ret)?;
-        // INVARIANT: Just made, and as many as there are of the other, which hold what it says.
-        // SAFETY: As many elements were written, for which there is space.
+        // INVARIANT: Just made, with the same number and contents as the others. SAFETY: As many
+        // elements were written, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);
         (self.written, self.by_page) = (false, true);
@@ -115,7 +115,7 @@ impl Pages {
     }
 
     /// Copies `len` bytes from `from_offset` on to other pages, from `offset` on. Programs may
-    /// read and write both meanwhile and then see some of each.
+    /// access both meanwhile, and then see old and new bytes.
     ///
     /// # Errors
     ///
@@ -134,8 +134,8 @@ impl Pages {
         if !to.written {
             return Err(EACCES);
         }
-        // SAFETY: By the invariants both are pinned and hold as many bytes, counted from their
-        // offsets. Pages that were pinned to be written may be.
+        // SAFETY: By the invariants both are pinned and contain as many bytes, counted from their
+        // offsets. Pages pinned for writing may be written.
         unsafe {
             c::sdp_h_copy_pages(
                 to.pages.as_ptr().cast_mut(),
@@ -149,7 +149,7 @@ impl Pages {
     }
 
     /// Copies bytes from `offset` on to fill `to`. The program may write to them meanwhile: the
-    /// copy then has some of each.
+    /// copy may then contain old and new bytes.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Pages {
         if end > self.len() {
             return Err(EINVAL);
         }
-        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their
+        // SAFETY: By the invariants they are pinned and contain as many bytes, counted from their
         // offset.
         unsafe {
             c::sdp_h_copy_from_pages(
@@ -180,20 +180,20 @@ impl Pages {
         self.len as usize
     }
 
-    /// Checks, after protection, that the process has the same pages there and that only this
-    /// module has pinned them, for sending. May sleep.
+    /// Checks, after protection, that the process still has the same pages mapped and that only
+    /// this module has pinned them, for sending. May sleep.
     ///
     /// # Errors
     ///
-    /// `ESTALE`: mapped elsewhere. `EBUSY`: pinned by another user, which may write. `EAGAIN`:
-    /// unknown, memory of the process is being pinned or unpinned.
+    /// `ESTALE`: remapped. `EBUSY`: pinned by another user, which may write to them. `EAGAIN`:
+    /// unknown, since memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
         // SAFETY: By the invariants it lists these pages, or nothing.
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
-    /// Lists pages that are pinned for sending from now on. [`Pages::are_ours`] counts only those.
+    /// Starts listing pages that are pinned for sending. [`Pages::are_ours`] counts only those.
     pub(crate) fn count_pins() {
         COUNTED.store(true, Relaxed);
     }
@@ -206,13 +206,12 @@ impl Pages {
         self.offset
     }
 
-    /// Returns the pages, for a list.
+    /// Returns the array of pages.
     pub(in crate::sys) fn raw(&self) -> *mut *mut c::page {
         self.pages.as_ptr().cast_mut()
     }
 
-    /// Pins the pages of the next bytes, up to `most`, in place of the pinned ones. Sleeps and may
-    /// fault.
+    /// Unpins the pages, and pins those of the next bytes, up to `most`. Sleeps and may fault.
     ///
     /// # Safety
     ///
@@ -224,7 +223,7 @@ impl Pages {
         hold: PinTerm,
         written: bool,
     ) -> Result<usize, Unpinnable> {
-        // a first and a last one that are used in part
+        // the first and the last page may be used in part
         let pages = (most / PAGE).saturating_add(2);
         self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
         let capacity = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
@@ -234,7 +233,7 @@ impl Pages {
         }
         let sent = self.sent.as_deref_mut().filter(|_| !written);
         // SAFETY: The iterator is valid, by the caller, and there is space for that many pages.
-        // `sent` stays where it is, and lists nothing, since nothing is pinned.
+        // `sent` does not move, and lists nothing, since no page is pinned.
         let got = unsafe {
             c::sdp_h_pin(
                 iter,
@@ -253,22 +252,21 @@ impl Pages {
                 _ => Unpinnable::Fault,
             });
         };
-        // INVARIANT: The function has pinned that many, and they hold what it says.
+        // INVARIANT: The function has pinned that many pages, which contain that many bytes.
         // SAFETY: It has written as many elements, which is not more than there is space for.
         unsafe { self.pages.inc_len(pinned as usize) };
         (self.offset, self.len, self.written) = (offset, got, written);
-        // SAFETY: As above.
-        // For pages that the caller names it has taken references in place of pins.
+        // SAFETY: As above. If the caller names the pages, it has taken references instead of pins.
         self.by_page = unsafe { c::iov_iter_is_bvec(iter) };
         Ok(got as usize)
     }
 
-    /// Adds the pages of the next bytes, up to `most`, if the caller names pages and these
-    /// continue the present ones. Does not sleep. Returns the number of bytes added.
+    /// Adds the pages of the next bytes, up to `most`, if the caller names pages and these continue
+    /// the current ones. Does not sleep. Returns the number of bytes added.
     ///
     /// # Safety
     ///
-    /// `iter` is a valid source that nobody changes meanwhile.
+    /// `iter` is a valid source that does not change meanwhile.
     pub(in crate::sys) unsafe fn add(&mut self, iter: *const c::iov_iter, most: usize) -> usize {
         let before = self.pages.len();
         let goes_on = self.by_page && (self.offset as usize).saturating_add(self.len()) % PAGE == 0;
@@ -284,7 +282,7 @@ impl Pages {
         let left = self.pages.capacity().saturating_sub(before);
         let capacity = u32::try_from(left).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
-        // SAFETY: The iterator is valid, and there is space for that many pages behind the present
+        // SAFETY: The iterator is valid, and there is space for that many pages after the current
         // ones.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
@@ -306,9 +304,9 @@ impl Pages {
         else {
             return 0;
         };
-        // INVARIANT: The function has taken that many references, and the pages hold as many more
-        // bytes. The first page begins where the last one ends, or is the first of all. SAFETY: It
-        // has written as many elements, for which there is space.
+        // INVARIANT: The function has taken that many references, and the pages contain that many
+        // more bytes. The first page begins where the last one ends, or is the first of all.
+        // SAFETY: It has written as many elements, for which there is space.
         unsafe { self.pages.inc_len(taken as usize) };
         if before == 0 {
             self.offset = offset;
@@ -319,7 +317,7 @@ impl Pages {
 
     /// Unpins the pages, and marks them dirty if they were written to. Context: process, sleeps.
     ///
-    /// No device accesses them any more: the owner of a DMA list owns `self` as well.
+    /// No device accesses them: the owner of a DMA list owns `self` as well.
     pub(crate) fn unpin(&mut self) {
         let n = self.pages.len() as u32;
         if n != 0 {
@@ -339,8 +337,8 @@ impl Pages {
     }
 }
 
-/// Allocates a list for `count` entries, or for `most`. Sizes are powers of two, so that blocks of
-/// about one size reuse it. It is charged to the socket's memory cgroup.
+/// Allocates a list for `count` entries, at most `most`. Sizes are powers of two, so that blocks of
+/// similar size reuse it. It is charged to the socket's memory cgroup.
 pub(super) fn list_for<T>(count: usize, most: usize) -> Result<KVec<T>> {
     let count = count.checked_next_power_of_two().unwrap_or(most).min(most);
     vec::with_capacity(count, alloc::flags::GFP_KERNEL_ACCOUNT)
@@ -352,13 +350,13 @@ impl Drop for Pages {
     }
 }
 
-/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. Its drop ends
-/// it, in any context.
+/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. Its drop
+/// uncharges the memory, in any context.
 pub(crate) struct Locked(c::sdp_h_locked);
 
-// SAFETY: The user it names is held, and counted atomically.
+// SAFETY: The user is held, and counted atomically.
 unsafe impl Send for Locked {}
-// SAFETY: There is nothing to do with a `&Locked`.
+// SAFETY: A `&Locked` has no operations.
 unsafe impl Sync for Locked {}
 
 impl Locked {
@@ -366,7 +364,7 @@ impl Locked {
     pub(crate) fn new(pages: usize) -> Option<Self> {
         let bytes = pages.checked_mul(PAGE)?;
         let mut locked = c::sdp_h_locked::default();
-        // SAFETY: `locked` may be written to. Called by a socket call, so there is a user.
+        // SAFETY: `locked` may be written to. Called by a socket call, so a user exists.
         let ret = unsafe { c::sdp_h_lock_pages(&mut locked, bytes) };
         (ret == 0).then_some(Locked(locked))
     }
@@ -374,7 +372,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: Counted by `new`, and undone only here. Does nothing if nothing was counted.
+        // SAFETY: Counted by `new`, and undone only here. No effect if no page was counted.
         unsafe { c::sdp_h_unlock_pages(&mut self.0) }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Functions for pinned pages and memory regions that Rust cannot call itself; see pin_helpers.h. */
+/* Functions for pinned pages and memory regions that Rust cannot call directly; see pin_helpers.h.
+ */
 
 #include <linux/highmem.h>
 #include <linux/mm.h>
@@ -13,9 +14,9 @@
 /* --- Pinning ------------------------------------------------------------------------------- */
 
 /*
- * Returns the address at the iterator, and the number of the next `most` bytes that are contiguous
- * from there, in however many vectors: QEMU has one for each page. A program may have tagged its
- * address; watches use it without the tag.
+ * Returns the address at the iterator, and how many of the next `most` bytes are contiguous, in any
+ * number of vectors: QEMU has one for each page. A program may have tagged its address; watches use
+ * the untagged one.
  */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -46,7 +47,7 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return start;
 }
 
-/* Returns the same for the bytes behind the next `skip` ones. */
+/* Returns the same for the bytes after the next `skip` ones. */
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len)
 {
 	struct iov_iter at = *i;
@@ -57,8 +58,8 @@ unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most
 
 /*
  * Advances to the next segment of a run, which has `got` bytes before it: segments that can be
- * registered as one, since only the first begins within a page and only the last ends there.
- * Returns 0 at the end of the run.
+ * registered as one, since only the first begins and only the last ends within a page. Returns 0 at
+ * the end of the run.
  */
 static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned int *offset,
 			  unsigned long *start)
@@ -74,8 +75,7 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* Finds the next contiguous range. Returns its address if it is in one segment, else the offset in
- * its first page.
+/* Finds the next run. Returns its address if it is one segment, else the offset in its first page.
  */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -96,9 +96,9 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 }
 
 /*
- * Finds the next bytes, up to `most`, of a call inside the kernel that names its memory by pages,
- * as io_uring does with registered buffers, as long as there is no gap between them. Takes a
- * reference to each page and stores it in `pages`, unless that is NULL.
+ * Finds the next bytes without a gap, up to `most`, of a kernel caller that names its memory by
+ * pages, as io_uring does with registered buffers. Takes a reference to each page and stores it in
+ * `pages`, unless that is NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int capacity, unsigned int *offset, unsigned int *taken)
@@ -138,8 +138,8 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 }
 
 /*
- * Finds the next bytes that sdp_h_pin() would pin, however many pages that takes. Returns their
- * address if they are one segment of program memory, else the offset in the first page.
+ * Finds the next bytes that sdp_h_pin() would pin, without a limit of pages. Returns their address
+ * if they are one segment of program memory, else the offset in the first page.
  */
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -151,7 +151,7 @@ unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 	return offset;
 }
 
-/* Returns the number of bytes before the next run of at least `least` bytes, or `most` or more. */
+/* Returns the number of bytes before the next run of at least `least` bytes; stops at `most`. */
 size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 {
 	struct iov_iter at = *i;
@@ -182,7 +182,7 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 	size_t offset = offset_in_page(addr);
 	int n;
 
-	/* A stack grows on access, not by pinning, which would warn in the kernel's log. */
+	/* A stack grows on access, but not by pinning, which would log a warning. */
 	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
 		return -EFAULT;
 	n = min_t(size_t, capacity, DIV_ROUND_UP(offset + len, PAGE_SIZE));
@@ -194,9 +194,9 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 }
 
 /*
- * Pins the pages of the next bytes, up to `most` and as long as they can be registered as one
- * (next_of_run). The iterator does not move. Returns the number of bytes, and in `pinned` that of
- * pages. Lists the pages by `sent`, unless that is NULL.
+ * Pins the pages of the next bytes, up to `most`, while they can be registered as one
+ * (next_of_run). The iterator does not advance. Returns the number of bytes, and in `pinned` the
+ * number of pages. Lists the pages by `sent`, unless that is NULL.
  */
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int capacity, unsigned int *offset, unsigned int *pinned,
@@ -239,14 +239,14 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 		ranges += ret > 0;
 	} while (ret == (long)len && *pinned < capacity);
 	if (sent) {
-		/* Memory of more ranges is not listed. */
+		/* Memory with more ranges is not listed. */
 		sent->ranges = ranges <= SDP_H_SENT_RANGES ? ranges : 0;
 		sdp_h_sent_list(sent, false);
 	}
 	return got ? (long)got : ret;
 }
 
-/* `sent`: as it was pinned. */
+/* `sent`: the value passed to sdp_h_pin(). */
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_sent *sent)
 {
 	if (sent)
@@ -295,8 +295,8 @@ void sdp_h_unlock_pages(struct sdp_h_locked *locked)
 }
 
 /*
- * Copies from pages to pages. Offsets count from the first page of each. The result is undefined
- * where a program receives into memory that it is sending.
+ * Copies from pages to pages. Offsets are relative to the first page of each. The result is
+ * undefined if a program receives into memory that it is sending.
  */
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len)
@@ -308,8 +308,7 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 		char *dst = kmap_local_page(page);
 		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
 
-		/* whole pages, since the buffers of most programs have equal offsets: the
-		 * processor's fastest way
+		/* whole pages, since the buffers of most programs have equal offsets: the fastest method
 		 */
 		if (n == PAGE_SIZE)
 			copy_page(dst, (void *)src);
@@ -324,7 +323,7 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 	}
 }
 
-/* Copies from pages; the offset counts from the first one. */
+/* Copies from pages; the offset is relative to the first one. */
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len)
 {
 	while (len) {
@@ -339,7 +338,7 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 
 /* --- Lists for DMA ------------------------------------------------------------------------- */
 
-/* Returns the longest piece of memory that the device takes as one. */
+/* Returns the maximum length of a segment that the device supports. */
 unsigned int sdp_h_sg_longest(struct ib_device *dev)
 {
 	size_t most = ib_dma_max_seg_size(dev);
@@ -350,15 +349,14 @@ unsigned int sdp_h_sg_longest(struct ib_device *dev)
 	return max(round_down(most, PAGE_SIZE), PAGE_SIZE);
 }
 
-/* Returns true if bytes that the CPU writes to mapped memory may be lost when the device has
- * written beside them.
+/* Returns true if bytes that the CPU writes to mapped memory, next to the device's, may be lost.
  */
 bool sdp_h_sg_bounces(struct ib_device *dev)
 {
 	return !ib_uses_virt_dma(dev) && dma_dev_need_sync(dev->dma_device);
 }
 
-/* Lists `len` bytes in pages from `offset` in the first one on; neighbours become one entry. */
+/* Lists `len` bytes in pages from `offset` in the first one on; adjacent pages become one entry. */
 unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
 			   unsigned int offset, size_t len, unsigned int longest)
 {
@@ -392,7 +390,7 @@ unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigne
 	return mapped < 0 ? 0 : mapped;
 }
 
-/* Syncs all entries that were mapped, of which several may have one DMA address. */
+/* Syncs all mapped entries; several may have one DMA address. */
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu)
 {
@@ -430,8 +428,8 @@ size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset
 
 /* --- Memory regions ------------------------------------------------------------------------ */
 
-/* Returns the maximum number of pages in a fast registration, 0 if the device has none, or none
- * for this page size.
+/* Returns the maximum number of pages in a fast registration, 0 if the device supports none with
+ * this page size.
  */
 u32 sdp_h_mr_pages(const struct ib_device *device)
 {
@@ -444,7 +442,7 @@ u32 sdp_h_mr_pages(const struct ib_device *device)
 
 /*
  * Prepares an unregistered region for a registration of the list, with a new key. Its address is
- * `base` plus the offset in the first page: DMA addresses stay private.
+ * `base` plus the offset in the first page: DMA addresses stay secret.
  */
 int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base)
 {

@@ -13,7 +13,7 @@
 #include <linux/uio.h>
 #include <rdma/ib_verbs.h>
 
-/* Charge to a user's RLIMIT_MEMLOCK; none if the user is NULL. */
+/* Charge to a user's RLIMIT_MEMLOCK; none if `user` is NULL. */
 struct sdp_h_locked {
 	struct user_struct	*user;
 	unsigned int		pages;
@@ -22,7 +22,7 @@ struct sdp_h_locked {
 /* Maximum number of ranges of listed memory. */
 #define SDP_H_SENT_RANGES	16
 
-/* Memory pinned for sending. Pins of a page that are not in this list are not the module's. */
+/* Memory pinned for sending. Pins of a page that are not in this list belong to others. */
 struct sdp_h_sent {
 	struct list_head	entry;
 	struct mm_struct	*mm;		/* only compared */

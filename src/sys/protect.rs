@@ -5,8 +5,8 @@
 //! A [`Protector`] is a userfaultfd in write-protect mode for one address space, owned by the
 //! module. [`Protector::set`] protects memory of the calling process. A worker reads write faults
 //! and moves, and removes the protection ([`Handler::run`]). The program gets one more page, from
-//! which userfaultfd reads its arguments; a program that changes this page can delay the end of
-//! the protection of its own memory only.
+//! which userfaultfd reads its ioctl arguments. A program that changes it can only delay the
+//! unprotection of its own memory.
 
 use super::bindings as c;
 use super::single::Exclusive;
@@ -16,33 +16,33 @@ use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Reasons against protection, in the order of the statistics.
+/// Reasons why memory is not protected, in the order of the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// Others share it.
+    /// Shared memory.
     Shared,
-    /// It is of a file or a device.
+    /// Memory of a file or a device.
     File,
-    /// It is in huge pages of hugetlbfs.
+    /// Huge pages of hugetlbfs.
     Huge,
-    /// It is a stack, which grows.
+    /// A stack, which grows.
     Stack,
-    /// The program has it under a userfaultfd of its own.
+    /// Registered with a userfaultfd of the program.
     Userfaultfd,
     /// Not mapped, or the mapping is changing.
     Changing,
     /// Another user has pinned it and may write to it.
     Pinned,
-    /// Too many blocks are in flight, or some of its pages are being unpinned or made writable.
+    /// Too many blocks are in flight, or some of the pages are being unpinned or made writable.
     Busy,
     /// No userfaultfd.
     Unsupported,
-    /// The program has written to the page of arguments: the [`Protector`] has to be closed.
+    /// The program has written to the page of ioctl arguments: the [`Protector`] has to be closed.
     Misused,
 }
 
 impl Refusal {
-    /// Number of places in statistics.
+    /// Number of reasons in the statistics.
     pub(crate) const COUNT: usize = 9;
     pub(crate) const NAMES: &'static str =
         "shared file hugetlb stack userfaultfd changing pinned busy unsupported";
@@ -57,17 +57,17 @@ impl Refusal {
     }
 }
 
-/// An event: `len` bytes have moved, or, unless `moved`, a write fault at the page `from`.
+/// An event: `len` bytes were moved, or, unless `moved`, a write fault at the page `from`.
 pub(crate) type UffdEvent = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
-    /// Handles pending events, or a [poke](Protector::poke). Never runs twice at once for one
-    /// address space. `worker` is `None` if the process has no memory any more, or there is no
-    /// userfaultfd.
+    /// Handles pending events, or a [poke](Protector::poke). Never runs concurrently for one
+    /// address space. `worker` is `None` if the process's memory was freed, or no userfaultfd
+    /// exists.
     fn run(&self, worker: Option<&mut Worker<'_>>);
 
-    /// Handles the end of [`Protector::rest`]. Returns the handle to close it.
+    /// Handles the expiry of [`Protector::rest`]. Returns the handle to close it.
     fn rest(this: &Protector<Self>) -> Option<Open<Self>>;
 }
 
@@ -75,19 +75,19 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `raw` was initialised by `sdp_h_protect_init`. The drop of its only [`Open`] closes it; the C
-/// side has no reference after that.
+/// `raw` was initialised by `sdp_h_protect_init`. The drop of its only [`Open`] closes it; after
+/// that the C side has no reference.
 #[pin_data]
 #[repr(C)]
 pub(crate) struct Protector<H: Handler> {
-    // First, so that a pointer to it is one to all.
+    // First, so that its address is that of the whole object.
     #[pin]
     raw: Opaque<c::sdp_h_protect>,
     #[pin]
     pub(crate) handler: H,
 }
 
-// SAFETY: The C part has locks of its own; the handler is `Send`.
+// SAFETY: The C part has its own locks; the handler is `Send`.
 unsafe impl<H: Handler> Send for Protector<H> {}
 // SAFETY: As above; it is `Sync`.
 unsafe impl<H: Handler> Sync for Protector<H> {}
@@ -96,14 +96,14 @@ extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
     // SAFETY: It is the first field of a `Protector<H>`, which is freed only after the close. The
     // close waits for this call.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
-    // SAFETY: Completed by this work item before.
+    // SAFETY: Completed earlier by this work item.
     let there = alive && unsafe { (*raw).error } == 0;
     let mut worker = Worker(raw, core::marker::PhantomData);
     this.handler.run(there.then_some(&mut worker));
 }
 
 extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
-    // SAFETY: As in `run`; a handle that comes back keeps it.
+    // SAFETY: As in `run`; a returned handle keeps it.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
     if let Some(mut open) = H::rest(this) {
         open.1 = true;
@@ -116,11 +116,11 @@ pub(crate) fn current_mm() -> usize {
 }
 
 impl<H: Handler> Protector<H> {
-    /// Makes one for the calling process; [`Protector::wait`] before its use. Sleeps.
+    /// Makes one for the calling process; call [`Protector::wait`] before using it. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: no process. `ENOMEM`.
+    /// `EINVAL`: not a process. `ENOMEM`.
     pub(crate) fn open(handler: impl PinInit<H>) -> Result<Open<H>> {
         let this = Arc::pin_init(
             try_pin_init!(Protector {
@@ -129,57 +129,58 @@ impl<H: Handler> Protector<H> {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: `raw` stays where it is; if this fails, nothing refers to it.
+        // SAFETY: `raw` does not move; after a failure nothing refers to it.
         to_result(unsafe {
             c::sdp_h_protect_init(this.raw.get(), Some(run::<H>), Some(rest::<H>))
         })?;
-        // INVARIANT: Initialised, and this is the one handle.
+        // INVARIANT: Initialised, and this is the only handle.
         let open = Open(this, false);
         open.0.poke();
         Ok(open)
     }
 
-    /// Waits until it is ready. Sleeps; a fatal signal ends the wait.
+    /// Waits until the userfaultfd is ready. Context: process, may sleep; a fatal signal ends the
+    /// wait.
     ///
     /// # Errors
     ///
-    /// Errors of userfaultfd, or `EINTR`.
+    /// Returns errors of userfaultfd, or `EINTR`.
     pub(crate) fn wait(&self) -> Result {
         // SAFETY: By the invariants.
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
     }
 
-    /// Returns the address of its `mm_struct`, which is not another one's while it is open.
+    /// Returns the address of its `mm_struct`, which is not reused while this is open.
     pub(crate) fn mm(&self) -> usize {
         // SAFETY: By the invariants; `sdp_h_protect_init` has set it, and it stays.
         unsafe { (*self.raw.get()).mm }.addr()
     }
 
-    /// Returns true if it is the calling process's.
+    /// Returns true if it belongs to the calling process.
     pub(crate) fn is_mine(&self) -> bool {
         self.mm() == current_mm()
     }
 
-    /// Queues [`Handler::run`]. Context: any. No effect once it is closed.
+    /// Queues [`Handler::run`]. Context: any. No effect once closed.
     pub(crate) fn poke(&self) {
-        // SAFETY: By the invariants; work that was disabled is not queued.
+        // SAFETY: By the invariants; disabled work is not queued.
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
     }
 
-    /// Queues [`Handler::rest`] after a delay (ms), unless it is queued. Context: any.
+    /// Queues [`Handler::rest`] after a delay (ms), unless it is already queued. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
         // SAFETY: As above.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
     }
 
-    /// Protects memory of the calling process. Sleeps, and may fault.
+    /// Protects memory of the calling process. Context: process, may sleep and fault.
     ///
     /// # Errors
     ///
-    /// The reason; [`Refusal::Changing`] if it [is](Protector::is_mine) another process's. A part
-    /// may be protected even so.
+    /// Returns the reason on failure; [`Refusal::Changing`] if it [belongs](Protector::is_mine) to
+    /// another process. After a failure a part may be protected.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
-        // SAFETY: By the invariants; its own lock sees to it that the file is there.
+        // SAFETY: By the invariants; its own lock ensures that the file exists.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
             0 => Ok(()),
             c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Refusal::Shared),
@@ -205,12 +206,12 @@ impl<H: Handler> Open<H> {
 
 impl<H: Handler> Drop for Open<H> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants of `Protector`, and once, as this is the one handle.
+        // SAFETY: By the invariants of `Protector`, and once, as this is the only handle.
         unsafe { c::sdp_h_protect_close(self.0.raw.get(), self.1) };
     }
 }
 
-/// Worker that has the memory of the process.
+/// Access of the worker to the memory of the process.
 pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
 
 impl Worker<'_> {
@@ -224,7 +225,7 @@ impl Worker<'_> {
 
     /// Queues [`Handler::rest`].
     pub(crate) fn rest(&mut self) {
-        // SAFETY: The worker's own, which is there as long as it runs.
+        // SAFETY: The worker's own object, which exists while it runs.
         unsafe { c::sdp_h_protect_rest(self.0, 0) };
     }
 
@@ -234,15 +235,15 @@ impl Worker<'_> {
     /// # Errors
     ///
     /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the page of
-    /// arguments is unreadable, because the kernel tries to migrate it or the program has unmapped
-    /// it.
+    /// ioctl arguments is unreadable, because the kernel is migrating it or the program has
+    /// unmapped it.
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })
     }
 }
 
-/// Workqueue of all workers. Dropped once nothing is protected.
+/// Workqueue of all workers. Dropped once no memory is protected.
 pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);
@@ -252,10 +253,10 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: started already. `ENOMEM`.
+    /// `EBUSY`: already started. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         let single = Exclusive::take(&WORKERS)?;
-        // SAFETY: Process context, and there are no others.
+        // SAFETY: Process context, and no other workers exist.
         to_result(unsafe { c::sdp_h_protect_start() })?;
         Ok(Workers(single))
     }

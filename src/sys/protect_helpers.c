@@ -21,7 +21,7 @@
 #define SLOT_SIZE	64
 #define SLOTS		BITS_PER_LONG
 
-/* Serves nothing else: it may wait for a task that holds an mmap lock in a fault. */
+/* Used for nothing else: a work item may wait for a task that holds an mmap lock in a fault. */
 static struct workqueue_struct *protect_wq;
 
 int sdp_h_protect_start(void)
@@ -38,8 +38,9 @@ void sdp_h_protect_stop(void)
 /* --- The file ------------------------------------------------------------------------------ */
 
 /*
- * Does an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
- * unmapped it; then this must not wait for memory in its place, which the program may control.
+ * Executes an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
+ * unmapped it; then this must not wait for a page mapped in its place, which the program may
+ * control.
  */
 static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slot)
 {
@@ -71,7 +72,7 @@ static void queue_found(struct file *file, wait_queue_head_t *head, poll_table *
 	add_wait_queue(head, &p->wait);
 }
 
-/* The device that makes such files, if there is one. */
+/* Returns the device for creating a userfaultfd, if it exists. */
 static struct file *open_device(void)
 {
 	struct file_system_type *type = get_fs_type("devtmpfs");
@@ -86,8 +87,8 @@ static struct file *open_device(void)
 }
 
 /*
- * A kernel thread makes the file: in the process's own descriptor table a program could use it for
- * a moment, although it may not be allowed to catch the kernel's faults.
+ * A kernel thread creates the file: in the process's descriptor table the program could briefly use
+ * it, although it may not be allowed to handle kernel faults.
  */
 static struct file *make_file(void)
 {
@@ -108,7 +109,7 @@ static struct file *make_file(void)
 	return file ?: ERR_PTR(fd);
 }
 
-/* A page of the process that its children do not inherit. */
+/* Maps a page into the process that its children do not inherit. */
 static int make_args(struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -119,7 +120,7 @@ static int make_args(struct sdp_h_protect *p)
 	if (IS_ERR_VALUE(args))
 		return (int)args;
 	mmap_write_lock(p->mm);
-	/* The program may have mapped memory there meanwhile whose faults it handles itself. */
+	/* The program may meanwhile have mapped memory at this address whose faults it handles itself. */
 	vma = vma_lookup(p->mm, args);
 	own = vma && vma_is_anonymous(vma) && !userfaultfd_armed(vma);
 	if (own && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
@@ -136,10 +137,10 @@ static int make_args(struct sdp_h_protect *p)
 	return 0;
 }
 
-/* A moved buffer keeps its protection only with this feature. */
+/* Moved memory keeps its protection only with this feature. */
 #define FEATURES (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
-/* Returns true if the program has left the arguments alone; the caller has privileges. */
+/* Returns true if the program has not changed the arguments; the caller is privileged. */
 static bool is_as_asked(const struct sdp_h_protect *p)
 {
 	const struct userfaultfd_ctx *ctx = p->file->private_data;
@@ -220,7 +221,7 @@ int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect
 	return 0;
 }
 
-/* Waits until the file is there. Returns an error if it could not be made. */
+/* Waits until the file exists. Returns an error if it could not be created. */
 int sdp_h_protect_wait(struct sdp_h_protect *p)
 {
 	if (!completion_done(&p->made) && wait_for_completion_killable(&p->made))
@@ -238,7 +239,8 @@ static void give_args_back(struct work_struct *work)
 		return;
 	if (mmget_not_zero(p->mm)) {
 		kthread_use_mm(p->mm);
-		/* Unless the program has mapped something else there, which is not waited for. */
+		/* Skipped if the program has mapped other memory at this address, which must not be waited for.
+		 */
 		if (get_user_pages_fast_only(p->args, 1, 0, &page) == 1) {
 			if (page == p->page)
 				vm_munmap(p->args, PAGE_SIZE);
@@ -250,7 +252,7 @@ static void give_args_back(struct work_struct *work)
 	unpin_user_page(p->page);
 }
 
-/* Closes the file, which makes all memory writable. Called once; `resting`: by `rest`. */
+/* Closes the file, which makes all memory writable. Called once; `resting`: called from `rest`. */
 void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 {
 	struct file *file;
@@ -269,12 +271,12 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	if (resting) {
 		give_args_back(&p->work);
 	} else {
-		/* rmmod, or a call; nothing else is queued */
+		/* rmmod, or a call: no other work is queued */
 		INIT_WORK(&p->work, give_args_back);
 		queue_work(protect_wq, &p->work);
 		flush_work(&p->work);
 	}
-	/* Unregisters its mappings where possible, for the next one of the process. */
+	/* Unregisters its mappings where possible, for the process's next userfaultfd. */
 	if (file && resting)
 		__fput_sync(file);
 	else if (file)
@@ -321,7 +323,7 @@ static enum sdp_h_protectable check_vma(const struct sdp_h_protect *p,
 	return userfaultfd_armed(vma) ? SDP_H_PROTECT_OTHER : SDP_H_PROTECTABLE_FIRST;
 }
 
-/* Checks that all of the range can be protected; `whole`: range of its mappings. */
+/* Checks that the whole range can be protected; `whole`: range of its mappings. */
 static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long start,
 				    unsigned long end, struct uffdio_range *whole)
 {
@@ -345,7 +347,7 @@ static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long
 	return ret;
 }
 
-/* Returns true if more than writes is caught: the program has changed the arguments. */
+/* Returns true if other faults than writes are handled: the program has changed the arguments. */
 static bool catches_more(const struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -360,7 +362,7 @@ static bool catches_more(const struct sdp_h_protect *p)
 	return more;
 }
 
-/* Does an ioctl of the calling process. */
+/* Executes an ioctl for the calling process. */
 static long own_ioctl(struct sdp_h_protect *p, unsigned int cmd, const void *args, size_t size)
 {
 	unsigned long slot;
@@ -401,8 +403,8 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 }
 
 /*
- * Protects memory of the calling process. Returns the reason against it (enum sdp_h_protectable),
- * or an error; after an error a part may be protected.
+ * Protects memory of the calling process. Returns the reason why memory cannot be protected (enum
+ * sdp_h_protectable), or an error; after an error a part may be protected.
  */
 int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
@@ -418,7 +420,7 @@ int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned lon
 static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned long start,
 			 unsigned long end)
 {
-	/* UFFDIO_WAKE takes the range alone. */
+	/* UFFDIO_WAKE uses the range only. */
 	struct uffdio_writeprotect *args = slot_address(p, 0);
 
 	*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
@@ -449,9 +451,9 @@ static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long
 
 /*
  * Removes write protection from those mappings of the range that are registered with this
- * userfaultfd, and wakes faulting threads; called by `run`. Another userfaultfd keeps its
- * protection. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change is
- * in progress, and there may be an event to read.
+ * userfaultfd, and wakes faulting threads; called by `run`. Protection by another userfaultfd is
+ * kept. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change is in
+ * progress, and an event may be pending.
  */
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
@@ -471,7 +473,7 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 	return ret == -ESRCH ? 0 : (int)ret;
 }
 
-/* Reads events, called by `run`. Returns their number. */
+/* Reads events; called by `run`. Returns their number. */
 int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
 		       unsigned int capacity)
 {

@@ -2,7 +2,7 @@
 #ifndef SDP_PROTECT_HELPERS_H
 #define SDP_PROTECT_HELPERS_H
 
-/* userfaultfd(2) for src/sys/protect.rs; it has no interface inside the kernel. */
+/* userfaultfd(2) for src/sys/protect.rs; the kernel has no internal interface for it. */
 
 #include <linux/completion.h>
 #include <linux/mm_types.h>
@@ -13,9 +13,9 @@
 #include <linux/workqueue.h>
 
 /*
- * A userfaultfd in write-protect mode for one address space. Its ioctls need arguments in memory
- * of a process: `args` is a page of that address space, divided into slots. The worker uses the
- * first slot.
+ * A userfaultfd in write-protect mode for one address space. Its ioctls read their arguments from
+ * memory of a process: `args` is a page of that address space, divided into slots. The worker uses
+ * the first slot.
  */
 struct sdp_h_protect {
 	struct mm_struct	*mm;		/* the structure is held, not the address space */
@@ -43,7 +43,7 @@ struct sdp_h_protect_event {
 	unsigned long		len;
 };
 
-/* Reasons against protection. */
+/* Reasons why memory cannot be protected. */
 enum sdp_h_protectable {
 	SDP_H_PROTECTABLE,
 	SDP_H_PROTECTABLE_FIRST,		/* once it is registered; not reported */

@@ -13,7 +13,7 @@
 /* --- Pins for sending ---------------------------------------------------------------------- */
 
 /*
- * Memory that this module has pinned for sending. Such a pin writes nothing. Only memory of one
+ * Memory that this module has pinned for sending. Such a pin does not write. Only memory of one
  * address space is counted at a time, so each bucket of address spaces has its own lock.
  */
 static struct bucket {
@@ -33,7 +33,7 @@ static struct bucket *bucket_of(const struct mm_struct *mm)
 	return &buckets[hash_ptr(mm, ilog2(ARRAY_SIZE(buckets)))];
 }
 
-/* Lists memory: `moving` before it is pinned or unpinned, else as pinned, if it has ranges. */
+/* Lists memory that has ranges: `moving` before it is pinned or unpinned, otherwise as pinned. */
 void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 {
 	struct bucket *bucket = bucket_of(sent->mm);
@@ -46,8 +46,9 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 }
 
 /*
- * Returns the number of pins by listed memory of a folio mapped at `start`. Memory mapped there
- * before had other pages. Not all pins of a folio mapped in several places are found.
+ * Returns the number of pins that listed memory holds on a folio mapped at `start`. Memory mapped
+ * at this address before had other pages. Not all pins of a folio mapped in several places are
+ * found.
  */
 static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
 {
@@ -70,7 +71,7 @@ static unsigned long listed(const struct mm_struct *mm, unsigned long start, str
 	return found;
 }
 
-/* Returns the pins of all pages of a folio. Many references to a small one look like a pin. */
+/* Returns the pins on all pages of a folio. Many references to a small folio look like a pin. */
 static unsigned long pins_of(const struct folio *folio)
 {
 	if (folio_has_pincount(folio))
@@ -78,8 +79,8 @@ static unsigned long pins_of(const struct folio *folio)
 	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
 }
 
-/* Returns true if pages of this memory have pins of others: apart from its own, and `with_list`
- * the listed ones.
+/* Returns true if pages of this memory have other pins than its own, and than the listed ones if
+ * `with_list`.
  */
 static bool others(const struct sdp_h_sent *sent, bool with_list)
 {
@@ -129,8 +130,8 @@ static bool mapped(const struct sdp_h_sent *sent)
 
 /*
  * Checks listed memory after it was protected. -ESTALE: the process has remapped it. -EBUSY: its
- * pages have other pins. -EAGAIN: unknown, because memory of the process moves; waits up to a
- * millisecond for that. May sleep.
+ * pages have other pins. -EAGAIN: unknown, because memory of the process is being moved, after a
+ * wait of up to a millisecond. May sleep.
  */
 int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 {

@@ -4,7 +4,7 @@
 
 use super::bindings as c;
 
-/// Returns a number below `limit`, all about equally likely; 0 for a limit of 0.
+/// Returns a random number below `limit`, almost uniformly distributed; 0 for a limit of 0.
 pub(crate) fn random_below(limit: u32) -> u32 {
     // SAFETY: May be called in any context.
     let r = unsafe { c::get_random_u32() };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 /*
- * Failing work requests, for tests on a debug kernel: error injection can make one of the
- * functions named below fail (tests/guest/lib/faults.py). The next work request of that kind is
- * then posted with an error in it, and the device reports it in the completion. With -EACCES the
- * peer's device refuses access; with any other error the own device does not find the memory. (rxe
- * then flushes the request like those behind it. The status that hardware would report is put in
- * where completions are polled.)
+ * Failing work requests, for tests on a debug kernel: error injection makes one of the functions
+ * below fail (tests/guest/lib/faults.py). The next work request of that kind is then posted with an
+ * error, which the device reports in the completion. With -EACCES the peer's device refuses access;
+ * with any other error this end's device does not find the memory. (rxe then flushes the request
+ * like those after it. The status that hardware would report is inserted when completions are
+ * polled.)
  */
 
 #ifdef CONFIG_FAIL_FUNCTION
@@ -17,7 +17,7 @@
 
 #include "rdma_faults.h"
 
-/* For keys: makes an index that is not in use. */
+/* Added to keys: gives an unused index. */
 #define ASTRAY 0xffff0000
 
 union request {
@@ -26,7 +26,7 @@ union request {
 	struct ib_reg_wr reg;
 };
 
-/* 0, hidden from the compiler. */
+/* Returns 0, which the compiler cannot see. */
 #define MAY_FAIL_LATE(name)						\
 	int sdp_h_late_##name(void);					\
 	noinline int sdp_h_late_##name(void)				\
@@ -54,7 +54,7 @@ static int fault_of(const struct ib_send_wr *wr)
 	case IB_WR_RDMA_READ:
 		return sdp_h_late_read();
 	case IB_WR_RDMA_WRITE:
-		/* One without bytes is a probe. */
+		/* A WRITE without bytes is a probe. */
 		return wr->num_sge ? sdp_h_late_write() : 0;
 	case IB_WR_REG_MR:
 		return sdp_h_late_register();
@@ -65,8 +65,8 @@ static int fault_of(const struct ib_send_wr *wr)
 	}
 }
 
-/* Last request that the own device shall fail. Its QP may be destroyed when its CQ, which is kept,
- * still reports it.
+/* Last request that this end's device has to fail. Its QP may be destroyed by the time its CQ,
+ * which is kept, reports it.
  */
 static struct {
 	const struct ib_qp *qp;
@@ -106,7 +106,7 @@ int sdp_h_faulty_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 	return found;
 }
 
-/* A copy of the request that will fail. */
+/* Returns a copy of the request that will fail. */
 static struct ib_send_wr *spoiled(const struct ib_send_wr *wr, bool there, union request *to,
 				  struct ib_sge *nowhere)
 {
@@ -127,7 +127,7 @@ static struct ib_send_wr *spoiled(const struct ib_send_wr *wr, bool there, union
 		break;
 	}
 	if (there) {
-		/* A SEND cannot be refused, so it becomes a request that can. */
+		/* A SEND cannot be refused, so it becomes a request that can be. */
 		if (wr->opcode == IB_WR_SEND)
 			to->wr.opcode = IB_WR_RDMA_WRITE;
 		to->rdma.rkey ^= ASTRAY;
@@ -147,11 +147,11 @@ int sdp_h_faulty_post_send(struct ib_qp *qp, const struct ib_send_wr *first)
 	union request copy;
 	int error, ret;
 
-	/* The SGEs of an inline request hold CPU addresses, as its headers alone do. */
+	/* The SGEs of an inline request contain CPU addresses; those of headers are always inline. */
 	for (wr = first; wr; wr = wr->next)
 		WARN_ON_ONCE((wr->send_flags & IB_SEND_INLINE) && wr->num_sge > 1);
 
-	/* One request a call is enough. The object around a link belongs to the caller and is
+	/* One request per call is enough. The object that contains a link belongs to the caller and is
 	 * writable.
 	 */
 	for (wr = first; wr; link = (const struct ib_send_wr **)&wr->next, wr = wr->next) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* RDMA and memory functions that Rust cannot call itself; see rdma_helpers.h. */
+/* RDMA and memory functions that Rust cannot call directly; see rdma_helpers.h. */
 
 #include <linux/error-injection.h>
 #include <linux/inetdevice.h>
@@ -23,7 +23,7 @@
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
-/* Batch of a processor's counter. */
+/* Batch size of the per-CPU counters. */
 #define BLOCKS_AT_ONCE (64 << 10)
 
 atomic_long_t sdp_h_block_bytes;
@@ -85,7 +85,7 @@ void sdp_h_block_free(void *block, size_t size)
 
 struct workqueue_struct *sdp_h_rdma_workqueue(void)
 {
-	/* It frees memory taken by the shrinker, so reclaim may wait for it. */
+	/* The queue frees memory that the shrinker has taken, so reclaim may wait for it. */
 	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 }
 
@@ -102,8 +102,8 @@ void sdp_h_module_put(void)
 /* --- Network namespaces -------------------------------------------------------------------- */
 
 /*
- * Returns the network device that a connection request arrived at, held; NULL if there is none. As
- * cma_get_net_dev() of rdma_cm does.
+ * Returns the network device that a connection request arrived on, with a reference; NULL if there
+ * is none. Like cma_get_net_dev() of rdma_cm.
  */
 static struct net_device *request_dev(const struct ib_cm_event *event,
 				      struct sockaddr_storage *local)
@@ -130,8 +130,8 @@ static struct net_device *request_dev(const struct ib_cm_event *event,
 }
 
 /*
- * Returns the network namespace, held, and the interface of a connection request. Fails when the
- * interface is down or the namespace may not use the RDMA device.
+ * Returns the network namespace, with a reference, and the interface of a connection request. Fails
+ * when the interface is down or the namespace may not use the RDMA device.
  */
 int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
 			 struct net **net, int *ifindex)
@@ -143,8 +143,8 @@ int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storag
 	if (!ndev)
 		return -ENODEV;
 	/*
-	 * An interface changes its namespace only while down and after a grace period, so both
-	 * are consistent here. A namespace being removed is not revived.
+	 * An interface changes its namespace only while down and after a grace period, so both are
+	 * consistent here. A namespace that is being removed is not revived.
 	 */
 	rcu_read_lock();
 	if (READ_ONCE(ndev->flags) & IFF_UP) {
@@ -189,10 +189,10 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
-	/* Without IPv6 there are no routing tables to look up. */
+	/* Without IPv6 there are no routing tables to search. */
 	if (!ipv6_mod_enabled())
 		return false;
-	/* A peer may claim any address: reject addresses of no host, and special ones. */
+	/* A peer may claim any address: reject addresses that are not a host's, and special ones. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;
 	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,
@@ -220,8 +220,9 @@ static u8 traffic_class(struct net_device *dev, int priority)
 }
 
 /*
- * Returns the service level for SO_PRIORITY, when the route is known: on Ethernet the device maps
- * it. The subnet manager sets that of an InfiniBand path: with another one packets may be lost.
+ * Returns the service level for SO_PRIORITY, if the route is known: on Ethernet the device maps it.
+ * On InfiniBand the subnet manager sets the path's service level: with another one packets may be
+ * lost.
  */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {
@@ -238,7 +239,7 @@ u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 	return level;
 }
 
-/* Returns true if a packet to the remote address leaves by the interface. As rdma_cm's
+/* Returns true if packets to the remote address leave through the interface. Like rdma_cm's
  * validate_net_dev().
  */
 bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,
@@ -323,7 +324,7 @@ static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 /*
  * rdma_cm gives each id a port of ip_local_port_range: each port once for one host, and never the
- * last one again. Ids of this module neither listen nor connect; if no port is left they share
+ * last one again. Ids of this module neither listen nor connect; if no port is left, they share
  * one.
  */
 static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
@@ -331,7 +332,7 @@ static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 	int low, high;
 
 	inet_get_local_port_range(id->route.addr.dev_addr.net, &low, &high);
-	/* at the same place in both families */
+	/* at the same offset in both families */
 	((struct sockaddr_in *)addr)->sin_port = htons(low);
 }
 
@@ -343,7 +344,7 @@ int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_stora
 	int err;
 
 	rdma_set_reuseaddr(id, 1);
-	/* the route of the socket's own flow; to rdma_cm lo means any port */
+	/* the route of the socket's own packets; for rdma_cm, lo means any port */
 	if (ifindex != LOOPBACK_IFINDEX)
 		id->route.addr.dev_addr.bound_dev_if = ifindex;
 	err = rdma_resolve_addr(id, source, (const struct sockaddr *)to, timeout_ms);

@@ -18,7 +18,7 @@
 /* pages.rs */
 void *sdp_h_block_alloc(size_t size, bool atomic);
 void sdp_h_block_free(void *block, size_t size);
-/* Bytes of all blocks, without the processors' unflushed batches; and the exact sum. */
+/* Bytes of all blocks, without the unflushed per-CPU batches; and the exact sum. */
 extern atomic_long_t sdp_h_block_bytes;
 unsigned long sdp_h_all_block_bytes(void);
 

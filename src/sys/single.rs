@@ -5,15 +5,15 @@
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 
-/// Claim to something, until its drop.
+/// Exclusive claim, held until its drop.
 pub(super) struct Exclusive(&'static AtomicFlag);
 
 impl Exclusive {
-    /// Claims it. `taken`: its flag.
+    /// Claims it. `taken`: flag of the claim.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: claimed already.
+    /// `EBUSY`: already claimed.
     pub(super) fn take(taken: &'static AtomicFlag) -> Result<Self> {
         match taken.xchg(true, Full) {
             true => Err(EBUSY),

@@ -2,10 +2,10 @@
 
 //! A static mutex.
 
-/// Makes a module with a static mutex, which the kernel has to initialise at run time: `lock()`
+/// Defines a module with a static mutex, which the kernel has to initialise at run time: `lock()`
 /// takes it, and fails before `start()`. Its content is never dropped.
 ///
-/// No type of the kernel crate does this, because the in-place initialisation of locks differs
+/// The kernel crate has no type for this, because the in-place initialisation of locks differs
 /// between kernel series.
 macro_rules! late_mutex {
     ($(#[$doc:meta])* mod $name:ident, $lock:ident: $guarded:ty = $value:expr) => {
@@ -27,7 +27,7 @@ macro_rules! late_mutex {
             /// 0: not initialised, 1: being initialised, 2: initialised.
             static STATE: Atomic<u32> = Atomic::new(0);
 
-            /// Initialises it. Called once when the module is loaded; more calls do nothing.
+            /// Initialises it. Called when the module is loaded; further calls have no effect.
             pub(in super::super) fn start() {
                 if STATE.cmpxchg(0, 1, Full).is_ok() {
                     // SAFETY: Only one thread ever changes the state from 0 to 1.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An IPPROTO_SDP socket and the TCP socket beneath it, where that takes macros
- * and inline functions of the kernel. No policy lives here.
+ * An IPPROTO_SDP socket and its TCP socket, for code that needs macros and inline functions of the
+ * kernel. Contains no policy.
  */
 #include <linux/bpf-cgroup.h>
 #include <linux/file.h>
@@ -17,7 +17,7 @@
 
 static struct inet_protosw sdp_h_protosw[2];
 
-/* Has a protocol number that no program can request: only its place in the list matters. */
+/* Protocol number that no program can request: only the position in the list matters. */
 #define NOBODY 0xffff
 
 static struct inet_protosw *protosw(struct list_head *at)
@@ -26,14 +26,14 @@ static struct inet_protosw *protosw(struct list_head *at)
 }
 
 /*
- * Returns the holder of the number. The head of the list is not exported: it is before TCP's
- * entry, which is permanent and the first one.
+ * Returns the holder of the number. The head of the list is not exported: it precedes TCP's entry,
+ * which is permanent and always first.
  */
 static struct inet_protosw *holder(struct inet_protosw *me, int number)
 {
 	struct list_head *at;
 
-	/* without IPv6 there is none */
+	/* without IPv6 the list is empty */
 	if (me->list.next == me->list.prev)
 		return NULL;
 	for (at = me->list.next; at != &me->list; at = at->next) {
@@ -102,14 +102,15 @@ void sdp_h_ipproto_unregister(void)
 
 /*
  * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller
- * waits in one queue only, as IOCB_CMD_POLL requires, and stays there when TCP takes over the
- * file.
+ * waits in one queue only, as IOCB_CMD_POLL requires, and stays in it when the file switches to
+ * TCP.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
 	struct wait_queue_head *pollers = entry->private;
 
-	/* pairs with the barrier in poll_wait(): the waker has one between TCP's state and this */
+	/* pairs with the barrier in poll_wait(): the waker has one between the change of TCP's state and
+	 * this check */
 	if (waitqueue_active(pollers))
 		__wake_up(pollers, mode, key ? 1 : 0, key);
 	return 0;
@@ -117,7 +118,7 @@ static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flag
 
 static void forward_wakeups(struct sdp_h_sock *s)
 {
-	/* the lock of one queue is taken under that of the other */
+	/* the lock of one queue is taken under the other's */
 	static struct lock_class_key beneath;
 
 	lockdep_set_class(&s->tcp->wq.wait.lock, &beneath);
@@ -127,9 +128,8 @@ static void forward_wakeups(struct sdp_h_sock *s)
 }
 
 /*
- * Does what sdp_h_sock_create() does beyond inet_create(), and makes a TCP socket of the same
- * owner. Users inside the kernel hold the struct socket itself, so that another one cannot take
- * its place.
+ * Does what sdp_h_sock_create() does after inet_create(), and creates a TCP socket of the same
+ * owner. Kernel users hold the struct socket itself, so it cannot be replaced by another one.
  */
 int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 {
@@ -147,7 +147,7 @@ int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 	err = __sock_create(net, sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &s->tcp, 0);
 	if (err)
 		return err;
-	/* diagnostics find the owner by this */
+	/* diagnostic tools find the owner by this */
 	WRITE_ONCE(s->tcp->sk->sk_ino, READ_ONCE(sk->sk_ino));
 	forward_wakeups(s);
 	return 0;

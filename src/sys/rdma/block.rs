@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of program memory, for a device or for a peer of this machine.
+//! Blocks of program memory, for a device or for a local peer.
 //!
-//! A [`Block`] holds one block of program memory at a time: its pinned pages and, once mapped,
-//! their DMA addresses for one device ([`SgMapping`]), with a region for access by the peer. A
-//! block for a local peer has pages only, which the copies in progress share.
+//! A [`Block`] contains one block of program memory at a time: its pinned pages and, once mapped,
+//! their DMA addresses for one device ([`SgMapping`]), with a memory region for access by the peer.
+//! A block for a local peer only has pages, which copies in progress share.
 //!
-//! A block has these states, and [`Block::release`] makes it empty again:
+//! A block has these states; [`Block::release`] makes it empty again:
 //!
 //! ```text
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
 //! ```
 //!
-//! Pinning may wait for the program's memory without limit. So the device is held from `map` to
-//! `release` only, where nothing waits for programs.
+//! Pinning may wait for the program's memory without limit. So the device is held only from `map`
+//! to `release`, where no step waits for a program.
 //!
 //! While the device or the peer may access the memory, the [`super::send::queue::SendQueue`] owns
 //! the block.
@@ -34,19 +34,19 @@ pub(crate) type OwnedBlock<T> = DropInWorker<Block<T>>;
 /// # Invariants
 ///
 /// `sg` maps `pages`, which do not change meanwhile; pages that a device writes to were pinned for
-/// writing. Pages for a device are not shared.
+/// writing. Pages; `None`: a copy in progress holds them.
 pub(crate) struct Block<T> {
     sg: Option<KBox<SgMapping>>,
-    /// `None`: a copy that is still in progress has the pages.
+    /// Mapper of the device; `None`: for a local peer.
     pages: Option<Arc<Pages>>,
-    /// `None`: for a peer of this machine.
+    /// Mapper of the device; `None`: for a local peer.
     mapper: Option<Arc<Mapper>>,
     /// Data of the owner, dropped after the release.
     pub(crate) data: T,
 }
 
 impl<T> Block<T> {
-    /// Makes an empty one, which takes at most `most` pages.
+    /// Makes an empty block for at most `most` pages.
     pub(crate) fn new(mapper: Option<Arc<Mapper>>, most: usize, data: T) -> Result<Self> {
         Ok(Block {
             sg: None,
@@ -67,7 +67,7 @@ impl<T> Block<T> {
         Some(r)
     }
 
-    /// Releases the pages, and has `pin` pin others. Context: process.
+    /// Releases the pages, and pins others by `pin`. Context: process.
     pub(crate) fn pin(
         &mut self,
         pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
@@ -76,29 +76,29 @@ impl<T> Block<T> {
         self.change(pin).unwrap_or(Err(Unpinnable::Fault))
     }
 
-    /// Has `add` add pages, and returns its result: 0 if they are mapped.
+    /// Adds pages by `add`, and returns its result: 0 if the pages are mapped.
     pub(crate) fn add(&mut self, add: impl FnOnce(&mut Pages) -> usize) -> usize {
         self.change(add).unwrap_or(0)
     }
 
-    /// Releases the pages, and makes others of the kernel's own with the bytes of `other`.
-    /// Context: process, may sleep.
+    /// Releases the pages, and allocates kernel pages with the bytes of `other`. Context: process,
+    /// may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: `other` has more pages than are possible here. `ENOMEM`.
+    /// `EINVAL`: `other` has more pages than this block may have. `ENOMEM`.
     pub(crate) fn copy_from(&mut self, other: &Self) -> Result {
         let from = other.pages.as_ref().ok_or(EINVAL)?;
         self.release();
         self.change(|p| p.copy_from(from)).unwrap_or(Err(EINVAL))
     }
 
-    /// Returns the mapper; `None` if the block is for a peer of this machine.
+    /// Returns the mapper; `None` if the block is for a local peer.
     pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
         self.mapper.as_ref()
     }
 
-    /// Returns the pages if they are for a peer of this machine.
+    /// Returns the pages if they are for a local peer.
     pub(crate) fn shared(&self) -> Option<&Arc<Pages>> {
         self.pages.as_ref().filter(|_| self.mapper.is_none())
     }
@@ -119,21 +119,21 @@ impl<T> Block<T> {
         self.sg.as_deref_mut()
     }
 
-    /// Returns true if it can stay mapped while the program uses it: the peer has no access, and no
-    /// bytes that the program writes beside the device's may be lost.
+    /// Returns true if the block may stay mapped while the program uses the memory: the peer has no
+    /// access, and no bytes that the program writes next to the device's can be lost.
     pub(crate) fn may_stay(&self) -> bool {
         let sg = self.sg.as_ref();
         self.count() != 0 && sg.is_none_or(|sg| !sg.is_registered() && !sg.bounces())
     }
 
-    /// Maps the pinned pages for the device, to write there or to read; `for_peer`: so that the
-    /// peer can be given access, once. Context: process; sleeps, but not for a program.
+    /// Maps the pinned pages, for the device to write or read; `for_peer`: so that the peer can be
+    /// given access, once. Context: process, may sleep, but does not wait for a program.
     ///
     /// # Errors
     ///
-    /// `ENODEV`: the device is removed. `EINVAL`: nothing is pinned, the pages are not pinned for
-    /// writing, or they are mapped otherwise. `EOPNOTSUPP`, `ENOMEM`. The caller has to release
-    /// the memory then.
+    /// `ENODEV`: the device is being removed. `EINVAL`: no page is pinned, the pages are not pinned
+    /// for writing, or they are mapped differently. `EOPNOTSUPP`, `ENOMEM`. The caller then has to
+    /// release the memory.
     pub(crate) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
         let Some(mapper) = &self.mapper else {
             return Ok(());
@@ -143,8 +143,8 @@ impl<T> Block<T> {
             Some(sg) => sg,
             none => none.insert(mapper.sg_mapping()?),
         };
-        // SAFETY: By the invariants the pages are not shared. `change` leaves them alone as long as
-        // there is an `sg`.
+        // SAFETY: By the invariants the pages are not shared. `change` does not modify them while
+        // an `sg` exists.
         unsafe { sg.map(pages, Direction::of(writes))? };
         match for_peer {
             true => sg.describe(),

@@ -17,15 +17,15 @@ use kernel::sync::Arc;
 
 /// Memory for one message, or for a part of one.
 pub(crate) struct Buffer {
-    /// Start of the contents; for the owner's use.
+    /// Start of the contents; used by the owner.
     pub(crate) offset: u32,
-    /// Length of the contents; for the owner's use.
+    /// Length of the contents; used by the owner.
     pub(crate) len: u32,
-    // The mapping is undone before the memory is freed, whatever the field order: it holds the
-    // block.
+    // The mapping holds the memory block, so it is undone before the memory is freed, whatever the
+    // field order.
     mapping: Option<Arc<Mapping>>,
     memory: Option<Memory>,
-    // never 0: an `Option` of a buffer takes no more space than a buffer
+    // never 0: so an `Option` of a buffer takes no more space than a buffer
     capacity: NonZeroU32,
 }
 
@@ -53,7 +53,7 @@ impl Buffer {
         }
     }
 
-    /// Allocates its memory if it has none; see [`Buffer::new`].
+    /// Allocates memory if the buffer has none; see [`Buffer::new`].
     pub(crate) fn have_memory(&mut self, gfp: Flags) -> Result {
         if self.memory.is_none() {
             self.memory = Some(Memory::new(self.capacity(), gfp)?);
@@ -65,12 +65,12 @@ impl Buffer {
         self.memory.is_some()
     }
 
-    /// Takes its memory out, for a call that reads or writes there without the buffer's lock.
+    /// Takes the memory out, for a call that accesses it without the buffer's lock.
     pub(crate) fn take_memory(&mut self) -> Option<Memory> {
         self.memory.take()
     }
 
-    /// Puts its memory back.
+    /// Puts the memory back.
     pub(crate) fn put_memory(&mut self, memory: Memory) {
         self.memory = Some(memory);
     }
@@ -79,18 +79,18 @@ impl Buffer {
         self.capacity.get() as usize
     }
 
-    /// Returns all of its bytes; none without memory.
+    /// Returns all bytes of the memory; none without memory.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.memory.as_ref().map_or(&[], Memory::bytes)
     }
 
-    /// Returns all of its bytes for writing. Writing changes a message that is still being sent
-    /// from here.
+    /// Returns all bytes of the memory for writing. Writing changes a message that is still being
+    /// sent from the buffer.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         self.memory.as_mut().map_or(&mut [], Memory::bytes_mut)
     }
 
-    /// Returns its DMA address for the device of `by`, if it is mapped in this direction.
+    /// Returns the mapping for the device of `by`, if the buffer is mapped in this direction.
     pub(super) fn mapping(&self, by: &Arc<Mapper>, direction: Direction) -> Option<&Arc<Mapping>> {
         let memory = self.memory.as_ref()?;
         self.mapping
@@ -98,22 +98,22 @@ impl Buffer {
             .filter(|m| m.fits(by, memory, direction))
     }
 
-    /// Maps it for sending; see [`Buffer::map`].
+    /// Maps the buffer for sending; see [`Buffer::map`].
     pub(crate) fn map_send(&mut self, by: Option<&Arc<Mapper>>) -> Result {
         by.map_or(Ok(()), |by| self.map(by, Direction::ToDevice, GFP_KERNEL))
     }
 
-    /// Maps it for receiving; see [`Buffer::map`].
+    /// Maps the buffer for receiving; see [`Buffer::map`].
     pub(crate) fn map_receive(&mut self, by: Option<&Arc<Mapper>>, gfp: Flags) -> Result {
         by.map_or(Ok(()), |by| self.map(by, Direction::FromDevice, gfp))
     }
 
-    /// Maps it for a device in one direction, in place of its earlier mapping. Context: process,
-    /// without locks.
+    /// Maps the buffer for a device in one direction, replacing its earlier mapping. Context:
+    /// process, without locks.
     ///
     /// # Errors
     ///
-    /// `ENODEV`: the endpoint is destroyed. `ENOMEM`. `EINVAL`: it has no memory.
+    /// `ENODEV`: the endpoint is destroyed. `ENOMEM`. `EINVAL`: the buffer has no memory.
     fn map(&mut self, by: &Arc<Mapper>, direction: Direction, gfp: Flags) -> Result {
         if self.mapping(by, direction).is_none() {
             self.mapping = None;
@@ -123,7 +123,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns a reference to its memory that keeps it allocated.
+    /// Returns a reference to the memory that keeps it allocated.
     pub(crate) fn block(&self) -> Option<&Arc<Block>> {
         Some(self.memory.as_ref()?.block())
     }

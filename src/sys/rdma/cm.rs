@@ -2,8 +2,8 @@
 
 //! Connections of the InfiniBand connection manager (`ib_cm`).
 //!
-//! An [`OwnedCmId`] is one end of a connection from its REQ to the end of its time-wait. A
-//! [`CmId`] is a reference to it in a callback.
+//! An [`OwnedCmId`] is one end of a connection from its REQ to the end of time-wait. A [`CmId`] is
+//! a reference to it in a callback.
 
 use super::super::bindings as c;
 use super::context::Context;
@@ -16,26 +16,26 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Relaxed};
 use kernel::sync::Arc;
 
-/// Length of the private data of a REQ.
+/// Size of the private data of a REQ.
 pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
-/// Length of the private data of a REP.
+/// Size of the private data of a REP.
 pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
 
-/// Reasons of a REJ with a meaning for SDP.
+/// Reject reasons with a meaning for SDP.
 pub(crate) mod reason {
     use super::c;
 
     /// No listener at the service ID.
     pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
-    /// The peer's connection manager gave up.
+    /// The peer's connection manager timed out.
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
     /// The consumer rejects the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
-    /// The peer has an older connection with the queue pair of that number, which it drops now.
+    /// The peer has an older connection with the queue pair of that number, which it now drops.
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The path MTU is larger than that of the peer's port.
     pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
-    /// The peer has run out of something.
+    /// The peer lacks resources.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
 }
 
@@ -44,24 +44,24 @@ pub(crate) enum CmEvent<'a> {
     /// REP: the peer accepts.
     Reply {
         data: &'a [u8; REPLY_DATA],
-        /// Maximum number of own RDMA READs in flight.
+        /// Maximum number of RDMA READs that this end may have in flight.
         reads_out: u8,
-        /// Number of RDMA READs in flight that the peer requests.
+        /// Maximum number of RDMA READs that the peer requests to have in flight.
         reads_in: u8,
     },
-    /// RTU, or a message in its place.
+    /// RTU, or a message that replaces it.
     Ready,
     /// REJ.
     Rejected(u32),
-    /// No reply to the own REQ.
+    /// No reply to the REQ of this end.
     RequestUnanswered,
-    /// No reply to the own REP.
+    /// No reply to the REP of this end.
     ReplyUnanswered,
     /// DREQ: the peer disconnects.
     DisconnectRequest,
-    /// DREP to the own DREQ.
+    /// DREP to the DREQ of this end.
     DisconnectReply,
-    /// No reply to the own DREQ.
+    /// No reply to the DREQ of this end.
     DisconnectUnanswered,
     /// End of time-wait.
     TimeWaitOver,
@@ -69,12 +69,12 @@ pub(crate) enum CmEvent<'a> {
 
 /// Receiver of the events.
 pub(crate) trait CmEvents: Send + Sync + 'static {
-    /// Handles an event. Context: process, one event after another, may sleep; all connections
-    /// wait meanwhile. Must not drop the [`OwnedCmId`].
+    /// Handles an event. Context: process, one event at a time, may sleep; all connection setup of
+    /// the host waits meanwhile. Must not drop the [`OwnedCmId`].
     fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
 }
 
-/// Reference to a connection with another owner.
+/// Reference to a connection that has another owner.
 ///
 /// # Invariants
 ///
@@ -86,29 +86,29 @@ pub(crate) struct CmId {
 
 /// Contents of a REQ besides the route.
 pub(crate) struct RequestParameters<'a> {
-    /// The service ID to connect to.
+    /// Service ID to connect to.
     pub(crate) service: u64,
     /// Own QP.
     pub(crate) qp: u32,
-    /// PSN of the first own message.
+    /// PSN of the first message sent.
     pub(crate) psn: u32,
     /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REQUEST_DATA],
     /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Maximum number of own RDMA READs in flight.
+    /// Maximum number of RDMA READs that this end may have in flight.
     pub(crate) reads_out: u8,
     /// Retries of either side without an acknowledgement.
     pub(crate) retry_count: u8,
-    /// Retries of the peer without a receive buffer here.
+    /// Retries of the peer when no receive buffer is posted here.
     pub(crate) rnr_retry: u8,
-    /// Code of the time to wait for a reply, on either side.
+    /// Code of the timeout of a reply, on either side.
     pub(crate) response_timeout: u8,
-    /// Retries of messages of the connection manager.
+    /// Retries of connection-manager messages.
     pub(crate) cm_retries: u8,
-    /// Steps by which the path MTU is below that of the route.
+    /// Number of steps by which the path MTU is below the route's.
     pub(crate) mtu_steps: u8,
-    /// `SO_PRIORITY`, if it selects the service level in place of the path record.
+    /// `SO_PRIORITY`, if it selects the service level instead of the path record.
     pub(crate) priority: Option<i32>,
 }
 
@@ -116,15 +116,15 @@ pub(crate) struct RequestParameters<'a> {
 pub(crate) struct ReplyParameters<'a> {
     /// Own QP.
     pub(crate) qp: u32,
-    /// PSN of the first own message.
+    /// PSN of the first message sent.
     pub(crate) psn: u32,
     /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REPLY_DATA],
     /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Maximum number of own RDMA READs in flight.
+    /// Maximum number of RDMA READs that this end may have in flight.
     pub(crate) reads_out: u8,
-    /// Retries of the peer without a receive buffer here.
+    /// Retries of the peer when no receive buffer is posted here.
     pub(crate) rnr_retry: u8,
 }
 
@@ -139,7 +139,7 @@ impl CmId {
         self.raw.as_ptr()
     }
 
-    /// Returns the connection manager's proposal for the QP in the given state, and its mask.
+    /// Returns the connection manager's attributes for the QP in the given state, and their mask.
     pub(super) fn qp_attributes(&self, state: c::ib_qp_state) -> Result<(c::ib_qp_attr, i32)> {
         let mut attr = c::ib_qp_attr {
             qp_state: state,
@@ -162,7 +162,7 @@ impl CmId {
             rnr_retry_count: p.rnr_retry,
             ..Default::default()
         };
-        // SAFETY: By the invariants the id is alive; the private data is as long as is said, and
+        // SAFETY: By the invariants the id is alive; the private data has the given length, and is
         // copied by the call.
         to_result(unsafe { c::ib_send_cm_rep(self.raw(), &mut param) })
     }
@@ -200,8 +200,8 @@ impl CmId {
     }
 }
 
-/// Owner of a connection. Its drop ends the connection at once and waits until no callback runs,
-/// so it must not be dropped in one of its callbacks.
+/// Owner of a connection. Its drop ends the connection at once and waits for running callbacks, so
+/// it must not be dropped in one of them.
 ///
 /// # Invariants
 ///
@@ -216,7 +216,7 @@ pub(crate) struct OwnedCmId {
 
 // SAFETY: An `ib_cm_id` may be used by any thread.
 unsafe impl Send for OwnedCmId {}
-// SAFETY: An `ib_cm_id` has a lock of its own, and what it does not lock takes `&mut self`.
+// SAFETY: An `ib_cm_id` has its own lock, and methods without it take `&mut self`.
 unsafe impl Sync for OwnedCmId {}
 
 impl core::ops::Deref for OwnedCmId {
@@ -247,21 +247,21 @@ impl OwnedCmId {
     ///
     /// # Safety
     ///
-    /// The caller is the callback of that REQ, owns the id `raw` of `device`, and gives it away,
-    /// on success only.
+    /// The caller is the callback of that REQ, owns the id `raw` of `device`, and passes it on, on
+    /// success only.
     pub(super) unsafe fn adopt(
         raw: NonNull<c::ib_cm_id>,
         device: &DeviceRef,
         events: Arc<dyn CmEvents>,
     ) -> Result<Self> {
         let events = Context::new(events)?;
-        // SAFETY: The id is alive, and `ib_cm` reads these two fields only when it calls back,
-        // which it does not do while this callback runs.
+        // SAFETY: The id is alive, and `ib_cm` reads these two fields only for callbacks, which do
+        // not run during this one.
         unsafe {
             (*raw.as_ptr()).context = events.as_ptr();
             (*raw.as_ptr()).cm_handler = Some(on_event);
         }
-        // INVARIANT: The context was set above; the id was given away by the caller.
+        // INVARIANT: The context was set above; the caller has passed the id on.
         Ok(OwnedCmId {
             connection: CmId { raw },
             replied: AtomicFlag::new(false),
@@ -274,30 +274,30 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the REQ needs no reply any more. Others: from sending.
+    /// `EINVAL`: the REQ needs no reply. Others: errors of sending.
     pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
         self.connection.reply(p)
     }
 
-    /// Reverses [`OwnedCmId::adopt`]: the id is the caller's again, without a handler.
+    /// Reverses [`OwnedCmId::adopt`]: the id belongs to the caller again, without a handler.
     ///
     /// # Safety
     ///
-    /// The caller is still the same callback.
+    /// Called from the same callback.
     ///
     /// # Errors
     ///
-    /// Not after [`OwnedCmId::reply`]: the event of a REP without a reply may arrive at any time.
+    /// Not after [`OwnedCmId::reply`]: the event of an unanswered REP may arrive at any time.
     pub(super) unsafe fn give_back(self) -> Result<NonNull<c::ib_cm_id>, Self> {
         if self.replied.load(Relaxed) {
             return Err(self);
         }
         let this = core::mem::ManuallyDrop::new(self);
         let raw = this.connection.raw;
-        // SAFETY: As in `adopt`: nobody calls back meanwhile. The id is destroyed when the callback
-        // returns an error, and there is no further callback.
+        // SAFETY: As in `adopt`: no callback runs meanwhile. The id is destroyed when the callback
+        // returns an error, and no further callback runs.
         unsafe { (*raw.as_ptr()).context = core::ptr::null_mut() };
         // SAFETY: The fields are moved out of a value that is neither used nor dropped again. The
         // id has no context any more.
@@ -310,7 +310,7 @@ impl OwnedCmId {
         Ok(raw)
     }
 
-    /// Returns true if this is the connection of a pointer, which is only compared.
+    /// Returns true if `raw`, which is only compared, is this connection's id.
     pub(super) fn is(&self, raw: NonNull<c::ib_cm_id>) -> bool {
         self.connection.raw == raw
     }
@@ -319,12 +319,12 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: requested before. Others: from sending.
+    /// `EINVAL`: already requested. Others: errors of sending.
     pub(crate) fn request(&mut self, route: &Route, p: &RequestParameters<'_>) -> Result {
         let (path, gid) = route.path()?;
         // SAFETY: A complete path record, which the route keeps; it is plain data.
         let mut primary = unsafe { core::ptr::read(path.primary) };
-        // 1 stands for 256 bytes, the least.
+        // 1 is the code of 256 bytes, the minimum.
         primary.mtu = primary.mtu.saturating_sub(p.mtu_steps).max(1);
         if let Some(priority) = p.priority {
             primary.sl = route.service_level(priority)?;
@@ -350,15 +350,15 @@ impl OwnedCmId {
             ..Default::default()
         };
         // SAFETY: By the invariants the id is alive, and `&mut self` keeps a second request from
-        // racing with this one. The route keeps path records and GID while it is borrowed; the
-        // call copies the former and takes a reference to the latter, and copies the private data.
+        // racing with this one. The route keeps path records and GID while it is borrowed; the call
+        // copies the former, takes a reference to the latter, and copies the private data.
         to_result(unsafe { c::ib_send_cm_req(self.raw(), &mut param) })
     }
 }
 
 impl Drop for OwnedCmId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
+        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
         unsafe { c::ib_destroy_cm_id(self.connection.raw()) };
         // The context, which is a field, is dropped after this.
     }
@@ -373,16 +373,16 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
     if context.is_null() {
         return 0;
     }
-    // SAFETY: The context is that of an `OwnedCmId`, which is freed only after the id is destroyed,
-    // for which this call is waited.
+    // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is destroyed;
+    // that waits for this call.
     let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
     // SAFETY: `ib_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
     let what = match event.event {
         c::ib_cm_event_type_IB_CM_REP_RECEIVED => {
-            // SAFETY: The kind of event says that this is the field in use.
+            // SAFETY: The kind of event shows that this field is in use.
             let p = unsafe { &event.param.rep_rcvd };
-            // SAFETY: The private data of a REP is always that long, whatever the peer filled in.
+            // SAFETY: The private data of a REP always has this length, whatever the peer has sent.
             let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
             CmEvent::Reply {
                 data,
@@ -394,7 +394,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
             CmEvent::Ready
         }
         c::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
-            // SAFETY: The kind of event says that this is the field in use.
+            // SAFETY: The kind of event shows that this field is in use.
             CmEvent::Rejected(unsafe { event.param.rej_rcvd.reason })
         }
         c::ib_cm_event_type_IB_CM_REQ_ERROR => CmEvent::RequestUnanswered,
@@ -403,11 +403,12 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
         c::ib_cm_event_type_IB_CM_DREP_RECEIVED => CmEvent::DisconnectReply,
         c::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::DisconnectUnanswered,
         c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::TimeWaitOver,
-        // MRA: the peer needs longer, which `ib_cm` handles. LAP, APR: no alternate paths here.
+        // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: alternate paths are not
+        // used.
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.
     events.clone().event(&CmId { raw }, what);
-    // Never destroyed by `ib_cm`: the `OwnedCmId` does that.
+    // 0: `ib_cm` must not destroy the id; the `OwnedCmId` does.
     0
 }

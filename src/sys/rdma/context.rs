@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-/// A value at a fixed address, for C to point to, until this is dropped.
+/// A value at a fixed address that C code points to, until this is dropped.
 ///
 /// # Invariants
 ///

@@ -2,14 +2,14 @@
 
 //! Completion queues.
 //!
-//! A [`Cq`] is polled by [`Cq::take`] and armed by [`Cq::arm`]. Only this type tracks if it is
-//! armed. Drivers differ if there are completions at arming: one arms and reports them, one
-//! reports them without arming, one arms and calls back at once. All call back for the next
-//! completion after an arming that reports none. So only that counts as armed; otherwise the queue
-//! is polled and armed again.
+//! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether it
+//! is armed. Drivers differ if completions exist at arming: one arms and reports them, one reports
+//! them without arming, one arms and calls back at once. All drivers call back for the next
+//! completion after an arming that reports none. So only this case counts as armed; otherwise the
+//! queue is polled and armed again.
 //!
-//! A queue serves one endpoint after another: nobody is notified of completions between
-//! [`Cq::end`] and [`Cq::begin`].
+//! A queue serves one endpoint after another. Completions between [`Cq::end`] and [`Cq::begin`] are
+//! not notified.
 
 use super::super::bindings as c;
 use super::super::vec::filled;
@@ -27,14 +27,14 @@ use kernel::time::{delay::fsleep, Delta};
 /// Number of completions polled at a time.
 const BATCH: usize = 8;
 
-/// Event for the next completion; the call reports one that came before.
+/// Notification of the next completion; the call reports an earlier one.
 const NEXT: u32 =
     c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
 
 /// Receiver of the notifications of a CQ.
 pub(crate) trait Ready: Send + Sync + 'static {
-    /// Notifies of completions, which may be gone already. Context: any, usually with interrupts
-    /// off and locks of the driver held. Must not poll here.
+    /// Notifies of completions, which may have been polled already. Context: any, usually with
+    /// interrupts disabled and driver locks held. Must not poll.
     fn ready(&self);
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Arming {
 }
 
 impl Arming {
-    /// Pending, or armed.
+    /// Returns `Pending` if `pending`, otherwise `Armed`.
     pub(crate) fn pending_if(pending: bool) -> Self {
         match pending {
             true => Arming::Pending,
@@ -62,14 +62,14 @@ impl Arming {
 ///
 /// # Invariants
 ///
-/// `ready` is there while `uses` counts any, and changes only while it counts none.
+/// `ready` is set while `uses` is not zero, and changes only while it is zero.
 struct Context {
-    /// A callback was requested and has not run since. The callback clears this before it notifies
-    /// anybody, so that the notified party finds it cleared.
+    /// Set if a callback was requested and has not run since. The callback clears this before it
+    /// notifies, so that the notified task finds it cleared.
     armed: Atomic<i32>,
     /// The device has reported a fatal error of the CQ.
     failed: AtomicFlag,
-    /// Uses of `ready`: the owner's, and one for each callback in progress.
+    /// Users of `ready`: the owner, and each callback in progress.
     uses: UseCount,
     ready: UnsafeCell<Option<Arc<dyn Ready>>>,
 }
@@ -77,11 +77,11 @@ struct Context {
 impl Context {
     fn notify(&self) {
         if self.uses.any_more() {
-            // SAFETY: By the invariants nobody changes it while there is this use.
+            // SAFETY: By the invariants it does not change while this use exists.
             if let Some(ready) = unsafe { &*self.ready.get() } {
                 ready.ready();
             }
-            // the waiter for the last one polls
+            // the waiter for the last use polls
             let _ = self.uses.end();
         }
     }
@@ -96,18 +96,18 @@ impl Context {
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
     context: NonNull<Context>,
-    /// Completions polled and not yet returned: those from `next` to `end`.
+    /// Completions polled and not yet returned, from `next` to `end`.
     wcs: KVec<c::ib_wc>,
     next: usize,
     end: usize,
-    /// The last attempt to arm it did not succeed.
+    /// Set if the last attempt to arm the queue failed.
     pending: bool,
     _device: DeviceRef,
 }
 
 extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
-    // SAFETY: The context is that of `Cq::new`, which is freed after the CQ is destroyed, and with
-    // it every call of this function has ended.
+    // SAFETY: The context was made by `Cq::new`. It is freed after the CQ is destroyed, when every
+    // call of this function has ended.
     let context = unsafe { &*context.cast::<Context>() };
     // ordered before the notification
     context.armed.xchg(0, Full);
@@ -115,7 +115,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
 }
 
 extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
-    // SAFETY: As for `completed`; events of a CQ have ended when it is destroyed, too.
+    // SAFETY: As for `completed`; events of a CQ have also ended when it is destroyed.
     let context = unsafe { &*context.cast::<Context>() };
     // SAFETY: The driver passes a valid event.
     if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
@@ -128,7 +128,7 @@ impl Cq {
     /// Makes a CQ without a receiver of its notifications.
     pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32) -> Result<Self> {
         let wcs = filled(BATCH, GFP_KERNEL, c::ib_wc::default)?;
-        // INVARIANT: Neither is there.
+        // INVARIANT: Neither is set.
         let context = Context {
             armed: Atomic::new(0),
             failed: AtomicFlag::new(false),
@@ -183,13 +183,13 @@ impl Cq {
     /// Starts notifying `ready`.
     pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
         self.end();
-        // SAFETY: There is no use now, and only `&mut self` allows to begin one.
+        // SAFETY: `uses` is zero, and only `&mut self` allows to begin a use.
         unsafe { *self.context().ready.get() = Some(ready) };
         // INVARIANT: Set above.
         self.context().uses.begin();
     }
 
-    /// Stops notifying, and waits for a notification in progress. Context: process.
+    /// Stops notifying, and waits for notifications in progress. Context: process.
     fn end(&mut self) {
         let context = self.context();
         if context.uses.is_over() {
@@ -200,13 +200,13 @@ impl Cq {
                 fsleep(Delta::from_micros(10));
             }
         }
-        // SAFETY: There is no use any more, and only `&mut self` allows to begin one.
+        // SAFETY: `uses` is zero, and only `&mut self` allows to begin a use.
         let ready = unsafe { (*context.ready.get()).take() };
         drop(ready);
     }
 
-    /// Resets the CQ after its QP was destroyed. Returns true if it can serve another QP: it
-    /// works, and is empty. Context: process.
+    /// Resets the CQ after its QP was destroyed. Returns true if it can serve another QP: it works,
+    /// and is empty. Context: process.
     pub(super) fn retire(&mut self) -> bool {
         self.end();
         // SAFETY: By the invariants the CQ exists.
@@ -225,7 +225,7 @@ impl Cq {
         unsafe { (*self.context().ready.get()).clone() }
     }
 
-    /// Returns true if it is broken, for example by an overrun: requests may never complete.
+    /// Returns true if the queue is broken, for example by an overrun: requests may never complete.
     pub(super) fn has_failed(&self) -> bool {
         self.context().failed.load(Acquire)
     }
@@ -264,7 +264,7 @@ impl Cq {
         if self.context().armed.load(Relaxed) != 0 {
             return Arming::Armed;
         }
-        // before the driver knows, since the callback may run at once
+        // before the driver is called, since the callback may run at once
         self.context().armed.store(1, Relaxed);
         // SAFETY: By the invariants the CQ exists.
         self.pending = unsafe { c::ib_req_notify_cq(self.raw.as_ptr(), NEXT) } > 0;
@@ -281,9 +281,9 @@ impl Drop for Cq {
             // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is destroyed.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
-        // a callback may still run: leak its context
+        // otherwise a callback may still run: leak its context
         if gone {
-            // SAFETY: Leaked by `new` for this CQ, which is gone.
+            // SAFETY: Leaked by `new` for this CQ, which is destroyed.
             drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
         }
     }

@@ -6,11 +6,11 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::time::{delay::fsleep, Delta};
 
-/// Attempts and the pause between them: a second in all.
+/// Number of attempts, and the pause between them: one second in total.
 const TRIES: u32 = 51;
 const PAUSE: Delta = Delta::from_millis(20);
 
-/// Calls `destroy` until it returns 0. Returns false if it never did. Context: process.
+/// Calls `destroy` until it returns 0. Returns false if all attempts failed. Context: process.
 pub(super) fn wait_destroyed(what: &str, mut destroy: impl FnMut() -> c_int) -> bool {
     for attempt in 0..TRIES {
         if attempt != 0 {

@@ -2,10 +2,10 @@
 
 //! RDMA devices.
 //!
-//! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be dead but
-//! is not freed. A [`Client`] is notified of the arrival and removal of devices. On a removal it
-//! ends all uses, and the removal waits for that: for a while so that they can end well, then
-//! until they have ended in any way.
+//! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be removed
+//! but is not freed. A [`Client`] is notified of added and removed devices. On a removal the client
+//! ends all uses, and the removal waits for that. First it gives connections time to disconnect,
+//! then it ends the uses unconditionally.
 
 use super::super::bindings as c;
 use super::super::single::Exclusive;
@@ -25,16 +25,16 @@ use kernel::types::Opaque;
 
 /// `MAX_SCHEDULE_TIMEOUT`.
 const FOREVER: Jiffies = Jiffies::MAX >> 1;
-/// Time for connections to disconnect when their device is removed.
+/// Time for connections to disconnect when their device is removed (ms).
 const PATIENCE_MS: u32 = 250;
-/// Time after which the log reports that the removal of a device waits (s).
+/// Time after which a waiting removal of a device is logged (s).
 const LONG: u32 = 10;
 
 /// State of a device, and the number of its uses.
 ///
 /// # Invariants
 ///
-/// `raw` is registered and its driver is bound as long as there is one of `uses`.
+/// `raw` is registered and its driver is bound while `uses` is not zero.
 #[pin_data]
 struct Device {
     raw: NonNull<c::ib_device>,
@@ -43,9 +43,9 @@ struct Device {
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
-    /// Held while a software device resets a QP. rxe polls until the QP's tasks are done. Many
-    /// resets at once, or one with a rescuer's priority, would keep the processors from those
-    /// tasks.
+    /// Held while a software device resets a QP. rxe polls until the QP's tasks have finished. Many
+    /// resets at once, or one with the priority of a rescuer thread, would keep these tasks from
+    /// running.
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,
@@ -54,7 +54,7 @@ struct Device {
     unused: Unused,
 }
 
-/// A `struct completion` that can be waited for with a limit.
+/// A `struct completion` that can be waited for with a time limit.
 #[pin_data]
 struct Unused {
     #[pin]
@@ -76,7 +76,7 @@ impl Unused {
 
     /// Waits. Returns true if the wait timed out.
     fn wait(&self, time: Jiffies) -> bool {
-        // SAFETY: Initialised by `new`; removals are called in a context that may sleep.
+        // SAFETY: Initialised by `new`; removals run in a context that may sleep.
         unsafe { bindings::wait_for_completion_timeout(self.inner.get(), time) == 0 }
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct DeviceRef(Arc<Device>);
 
 impl Clone for DeviceRef {
     fn clone(&self) -> Self {
-        // INVARIANT: Counted. `self` counts as well, so this is no first use.
+        // INVARIANT: Counted. `self` counts as well, so this is not the first use.
         self.0.uses.more();
         DeviceRef(self.0.clone())
     }
@@ -116,19 +116,19 @@ impl PartialEq for DeviceRef {
 }
 
 impl DeviceRef {
-    /// Adds a use, unless there is none any more.
+    /// Adds a use, unless none is left.
     fn of(device: &Arc<Device>) -> Option<Self> {
         // INVARIANT: Counted.
         let counted = device.uses.any_more();
         counted.then(|| DeviceRef(device.clone()))
     }
 
-    /// The device as C code knows it.
+    /// Returns the C object.
     pub(super) fn raw(&self) -> *mut c::ib_device {
         self.0.raw.as_ptr()
     }
 
-    /// Returns true if this is the device of a pointer, which is only compared.
+    /// Returns true if `raw`, which is only compared, is this device.
     pub(super) fn is(&self, raw: *const c::ib_device) -> bool {
         core::ptr::eq(self.0.raw.as_ptr(), raw)
     }
@@ -137,12 +137,12 @@ impl DeviceRef {
         self.0.removing.load(Acquire)
     }
 
-    /// Returns true if it is too late to end uses of the device well.
+    /// Returns true if it is too late to end uses of the device gracefully.
     pub(crate) fn removal_is_overdue(&self) -> bool {
         self.0.removal_overdue.load(Acquire)
     }
 
-    /// Returns true if DMA addresses are kernel addresses, so that nothing needs a sync.
+    /// Returns true if DMA addresses are kernel addresses, so that no sync is needed.
     pub(super) fn is_virtual(&self) -> bool {
         self.0.virt
     }
@@ -151,7 +151,7 @@ impl DeviceRef {
         self.0.rxe
     }
 
-    /// The right to have a software device reset a QP.
+    /// Takes the lock for resetting a QP of a software device.
     pub(super) fn lock_resets(&self) -> MutexGuard<'_, ()> {
         self.0.resets.lock()
     }
@@ -162,7 +162,7 @@ impl DeviceRef {
         unsafe { &(*self.raw()).attrs }
     }
 
-    /// Returns the completion vectors in turn.
+    /// Returns the completion vectors, one after another.
     pub(super) fn next_vector(&self) -> u32 {
         // SAFETY: By the invariants the device is registered; the number does not change then.
         let n = unsafe { (*self.raw()).num_comp_vectors };
@@ -204,15 +204,14 @@ impl DeviceRef {
         Ok(index)
     }
 
-    /// Returns the maximum number of RDMA READs in progress of a QP, as responder and as
-    /// initiator.
+    /// Returns the maximum number of RDMA READs in flight of a QP, as responder and as initiator.
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
     }
 }
 
-/// Logs the device and its limits, which no file has entirely. Without its name, which may change
+/// Logs the device and its limits, which no single file shows. Without its name, which may change
 /// meanwhile.
 impl fmt::Display for DeviceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,21 +238,21 @@ impl fmt::Display for DeviceRef {
 
 /// Receiver of device events. Context: process.
 pub(crate) trait Client: 'static {
-    /// A device was added. If this fails, all uses have to end, as in [`Client::removed`].
+    /// Handles an added device. If this fails, all uses have to end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
-    /// A device is being removed. All uses have to end; the removal waits for them.
+    /// Handles the removal of a device. All uses have to end; the removal waits for them.
     fn removed(device: &DeviceRef);
 
-    /// The uses take too long to end. They must do so now, in any way.
+    /// Called when the uses take too long to end. They must end now, unconditionally.
     fn expedite(device: &DeviceRef);
 }
 
 #[repr(transparent)]
 struct ClientCell(UnsafeCell<c::ib_client>);
 
-// SAFETY: The contents are written before the client is registered, by the one thread that won
-// `REGISTERED`; from then on only `ib_core` touches them, by its own rules.
+// SAFETY: The contents are written before the client is registered, by the one thread that set
+// `REGISTERED`; from then on only `ib_core` accesses them, by its own rules.
 unsafe impl Sync for ClientCell {}
 
 static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
@@ -262,32 +261,32 @@ static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
 }));
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
-/// The registration of a client. Dropping it removes all devices from the client, and waits until
-/// their uses have ended.
+/// Registration of a client. Its drop removes all devices from the client, and waits until their
+/// uses have ended.
 pub(crate) struct Registration<C: Client> {
     _single: Exclusive,
     _client: PhantomData<fn() -> C>,
 }
 
 impl<C: Client> Registration<C> {
-    /// Registers the client; it is notified of all present devices before this returns.
+    /// Registers the client; it is notified of all existing devices before this returns.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is a client already, or what `ib_register_client()` says.
+    /// `EBUSY`: another client is registered. Others: errors of `ib_register_client()`.
     pub(crate) fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         let client = CLIENT.0.get();
-        // SAFETY: The flag was won, so nobody else writes to or has registered the client. The
-        // contents are zeros but for the following.
+        // SAFETY: This thread has set the flag, so no other writes or has registered the client.
+        // The contents are zeros except for the following.
         unsafe {
             client.write(core::mem::zeroed());
             (*client).name = super::name();
             (*client).add = Some(add::<C>);
             (*client).remove = Some(remove::<C>);
         }
-        // SAFETY: The client is a static, and both functions are as `ib_core` wants them. `Drop`
-        // unregisters it, before the module is unloaded.
+        // SAFETY: The client is a static, and both functions have the signature that `ib_core`
+        // requires. `Drop` unregisters it, before the module is unloaded.
         to_result(unsafe { c::ib_register_client(client) })?;
         Ok(Registration {
             _single: single,
@@ -313,7 +312,7 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
     e.to_errno()
 }
 
-/// Makes a new device known to the client.
+/// Adds a new device to the client.
 fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
     let device = Arc::pin_init(
         pin_init!(Device {
@@ -331,17 +330,18 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         }),
         GFP_KERNEL,
     )?;
-    // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before the device goes.
+    // INVARIANT: `uses` begins with 1, for this object. `ib_core` calls `remove` before the device
+    // is freed.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
         unused(device);
         return Err(e);
     }
-    // The device keeps the use until `remove`. It must not count down meanwhile.
+    // The device keeps this use until `remove`. It must not be counted down before that.
     let device = core::mem::ManuallyDrop::new(device);
-    // SAFETY: The field is moved out of a value that is never used nor dropped.
+    // SAFETY: The field is moved out of a value that is neither used nor dropped again.
     let arc = unsafe { core::ptr::read(&device.0) };
-    // SAFETY: Called for our registered client and a device that it is just added to.
+    // SAFETY: Called for the registered client and the device being added to it.
     unsafe {
         c::ib_set_client_data(
             raw.as_ptr(),
@@ -352,7 +352,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
     Ok(())
 }
 
-/// Waits until all uses have ended, of which this is one.
+/// Waits until all uses have ended, including this one.
 fn unused(device: DeviceRef) {
     let state = device.0.clone();
     state.removing.store(true, Release);
@@ -365,7 +365,7 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
         return;
     }
     // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
-    // INVARIANT: It counts for one use, since `add`.
+    // INVARIANT: It holds one use, since `add`.
     let device = DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) });
     device.0.removing.store(true, Release);
     C::removed(&device);

@@ -2,9 +2,9 @@
 
 //! A QP with all its resources.
 //!
-//! An [`Endpoint`] is one end of a connection at the device: the QP, a PD of its own (so that no
-//! other connection's peer can reach its registered memory), a CQ for receives and one for sends,
-//! and the posted memory.
+//! An [`Endpoint`] is one end of a connection at the device: the QP, its own PD (so that no other
+//! connection's peer can reach its registered memory), a CQ for receives and one for sends, and the
+//! posted memory.
 
 use super::super::bindings as c;
 use super::super::debug::debug;
@@ -29,7 +29,7 @@ use kernel::sync::{Arc, UniqueArc};
 
 /// Asynchronous event of a QP.
 pub(crate) enum QpEvent {
-    /// The first message arrived before the connection manager learned that the peer is ready.
+    /// The first message arrived before the connection manager received the RTU.
     Established,
     /// The QP has changed to ERR after a failure.
     Fatal,
@@ -43,15 +43,15 @@ pub(crate) trait QpEvents: Send + Sync + 'static {
 /// Sizes of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Sends in flight.
+    /// Maximum number of sends in flight.
     pub(crate) send_slots: u16,
-    /// Posted receive buffers.
+    /// Maximum number of posted receive buffers.
     pub(crate) receive_slots: u16,
-    /// Pieces of payload per message, at most [`MAX_SGES`].
+    /// Payload segments per message, at most [`MAX_SGES`].
     pub(crate) max_sge: u8,
-    /// Longest message, in bytes, that is copied into the work request (inline).
+    /// Maximum size of a message that is copied into the work request (inline), in bytes.
     pub(crate) inline: u16,
-    /// Pieces of memory in one RDMA READ or WRITE.
+    /// Memory segments in one RDMA READ or WRITE.
     pub(crate) gather: u8,
 }
 
@@ -73,8 +73,8 @@ impl Sizes {
 }
 
 extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
-    // SAFETY: The context is that of `Endpoint::new`, which is freed after the QP is destroyed, and
-    // with it every call of this function has ended.
+    // SAFETY: The context was made by `Endpoint::new`. It is freed after the QP is destroyed, when
+    // every call of this function has ended.
     let events = unsafe { &*context.cast::<Arc<dyn QpEvents>>() };
     // SAFETY: The driver passes a valid event.
     match unsafe { (*event).event } {
@@ -86,7 +86,7 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     }
 }
 
-/// The reusable parts of an endpoint: all but the QP and the memory of connections. Dropped in
+/// Reusable parts of an endpoint: all except the QP and the memory of connections. Dropped in
 /// process context.
 ///
 /// The QP is always new: its number must not be reused while packets of the last one may be in
@@ -94,7 +94,7 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
 ///
 /// # Invariants
 ///
-/// No QP uses the CQs, and nobody else has the PD.
+/// No QP uses the CQs, and the PD has no other reference.
 pub(crate) struct QueueSet {
     sizes: Sizes,
     receive: ReceiveParts,
@@ -102,8 +102,8 @@ pub(crate) struct QueueSet {
     pd: Arc<Pd>,
 }
 
-// SAFETY: No part of it is tied to a thread, as with an endpoint; the pointers of its work
-// requests are not used any more.
+// SAFETY: No part is tied to a thread, as with an endpoint; the pointers of its work requests are
+// unused.
 unsafe impl Send for QueueSet {}
 
 impl QueueSet {
@@ -113,13 +113,13 @@ impl QueueSet {
     }
 
     fn new(device: &DeviceRef, sizes: &Sizes) -> Result<Self> {
-        // one interrupt serves both
+        // one interrupt serves both CQs
         let vector = device.next_vector();
         let cq = Cq::new(device, u32::from(sizes.receive_slots), vector)?;
         let receive = ReceiveParts::new(cq, sizes.receive_slots)?;
         let cq = Cq::new(device, u32::from(sizes.send_slots), vector)?;
         let send = SendParts::new(cq, sizes.send_slots, sizes.max_sge)?;
-        // INVARIANT: All of it is new.
+        // INVARIANT: All parts are new.
         Ok(QueueSet {
             sizes: *sizes,
             receive,
@@ -144,10 +144,10 @@ pub(crate) struct Endpoint<T: Send + 'static> {
     sizes: Sizes,
 }
 
-// SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
+// SAFETY: No part of an endpoint is tied to a thread: verbs may be called by any, and the raw
 // pointers are to memory that the endpoint owns.
 unsafe impl<T: Send + 'static> Send for Endpoint<T> {}
-// SAFETY: Shared references give access to nothing but numbers.
+// SAFETY: Shared references give access to numbers only.
 unsafe impl<T: Send + 'static> Sync for Endpoint<T> {}
 
 impl<T: Send + 'static> Endpoint<T> {
@@ -161,7 +161,7 @@ impl<T: Send + 'static> Endpoint<T> {
         events: Arc<dyn QpEvents>,
     ) -> Result<Self> {
         let sizes = sizes.cut(device);
-        // All that can fail comes before the QP, so that no error path has to destroy a QP.
+        // All steps that can fail come before the QP, so that no error path has to destroy a QP.
         let fits = |q: &QueueSet| q.pd.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {
             Some(queues) => queues,
@@ -209,7 +209,7 @@ impl<T: Send + 'static> Endpoint<T> {
             qp.qp(),
             u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
         );
-        // INVARIANT: Made so above.
+        // INVARIANT: Made this way above.
         Ok(Endpoint {
             qp,
             send,
@@ -224,19 +224,19 @@ impl<T: Send + 'static> Endpoint<T> {
         self.qp.close()
     }
 
-    /// Destroys it, apart from the reusable parts if they work, and releases all blocks. Context:
-    /// process.
+    /// Destroys the endpoint, except for the reusable parts if they work, and releases all blocks.
+    /// Context: process.
     ///
     /// # Errors
     ///
-    /// The endpoint unchanged, with all that the device may still access, if the driver refuses to
-    /// destroy the QP now. Retry later.
+    /// Returns the endpoint unchanged, with all that the device may still access, if the driver
+    /// refuses to destroy the QP now. Retry later.
     pub(crate) fn into_queues(mut self) -> Result<Option<QueueSet>, Self> {
         if self.qp.destroy().is_err() {
             return Err(self);
         }
         drop(self.qp);
-        // it is not called any more
+        // no callback runs any more
         drop(self.events);
         let pd = self.send.pd();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
@@ -245,7 +245,7 @@ impl<T: Send + 'static> Endpoint<T> {
         let (Some(pd), Some(receive), Some(send)) = (pd, receive, send) else {
             return Ok(None);
         };
-        // INVARIANT: The QP is destroyed, and the PD was had by nobody else.
+        // INVARIANT: The QP is destroyed, and the PD had no other reference.
         Ok(Some(QueueSet {
             sizes: self.sizes,
             receive,
@@ -278,7 +278,7 @@ impl<T: Send + 'static> Endpoint<T> {
         self.receive.poll()
     }
 
-    /// Returns true if a receive has completed, or a send, if `sent` is set.
+    /// Returns true if a receive has completed, or, if `sent` is set, a send.
     pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
         self.receive.has_completion() || sent && self.send.has_completion()
     }
@@ -370,7 +370,7 @@ impl<T: Send + 'static> Endpoint<T> {
         self.send.transfer(block, t)
     }
 
-    /// Returns the receiver of the notification that blocks were released, if there are any.
+    /// Returns the receiver of the notification of released blocks, if blocks are posted.
     pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
         self.send
             .has_blocks()
@@ -383,11 +383,12 @@ impl<T: Send + 'static> Endpoint<T> {
         self.send.arm()
     }
 
-    /// Posts all queued requests to the device: receives first, for replies to find them.
+    /// Posts all queued requests to the device: receives first, so that replies find them.
     ///
     /// # Errors
     ///
-    /// `EIO`: a CQ has failed. Others: from the driver. The endpoint cannot be used any more.
+    /// `EIO`: a CQ has failed. Others: from the driver. On error the endpoint cannot be used any
+    /// more.
     pub(crate) fn flush(&mut self) -> Result {
         if self.receive.cq().has_failed() || self.send.cq().has_failed() {
             return Err(EIO);
@@ -396,7 +397,7 @@ impl<T: Send + 'static> Endpoint<T> {
     }
 }
 
-/// Makes a QP with the sizes in `init`, which then holds the actual ones.
+/// Makes a QP with the sizes in `init`, which returns the actual ones.
 fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Result<OwnedQp> {
     let place = UniqueArc::new_uninit(GFP_KERNEL)?;
     let create = |init: &mut c::ib_qp_init_attr| {
@@ -406,13 +407,13 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
     };
     let cap = init.cap;
     let raw = create(init).or_else(|_| {
-        // Some drivers refuse what they do not support instead of reducing it.
+        // Some drivers refuse unsupported values instead of reducing them.
         init.cap = c::ib_qp_cap {
             max_inline_data: 0,
             ..cap
         };
         create(init)
     })?;
-    // SAFETY: The QP was made above for that device, and nobody else has it.
+    // SAFETY: The QP was made above for that device, and has no other owner.
     Ok(unsafe { OwnedQp::new(place, raw, device) })
 }

@@ -23,13 +23,13 @@ use kernel::sync::Arc;
 pub(crate) enum Answer {
     /// REJ with this reason.
     Reject(u32),
-    /// No reply, so that the peer repeats it.
+    /// No reply, so that the peer repeats the request.
     Silence,
 }
 
 pub(crate) trait Listener: 'static {
-    /// Handles a request. Context: process, may sleep; all connections wait meanwhile. The result
-    /// does not matter if the request was adopted and not given back.
+    /// Handles a request. Context: process, may sleep; all connection setup of the host waits
+    /// meanwhile. The result is ignored if the request was adopted and not given back.
     fn request(request: &Incoming<'_>) -> Answer;
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct ListenId {
 
 // SAFETY: An `ib_cm_id` may be used by any thread.
 unsafe impl Send for ListenId {}
-// SAFETY: There are no methods.
+// SAFETY: The type has no methods.
 unsafe impl Sync for ListenId {}
 
 impl ListenId {
@@ -53,7 +53,7 @@ impl ListenId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: another listener is there. `ENOMEM`.
+    /// `EINVAL`: another listener exists. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
         // SAFETY: The device is in use.
         let id =
@@ -79,7 +79,7 @@ impl Drop for ListenId {
 /// # Invariants
 ///
 /// `id` is the new id that `ib_cm` made for the request, and `event` is the request. Unless
-/// `adopted`, the id is this callback's to decide on.
+/// `adopted`, this callback decides on the id.
 pub(crate) struct Incoming<'a> {
     id: NonNull<c::ib_cm_id>,
     event: &'a c::ib_cm_event,
@@ -92,7 +92,7 @@ impl<'a> Incoming<'a> {
         unsafe { &self.event.param.req_rcvd }
     }
 
-    /// Returns true if it arrived at this device.
+    /// Returns true if the request arrived at this device.
     pub(crate) fn is_at(&self, device: &DeviceRef) -> bool {
         // SAFETY: By the invariants the id is alive; its device never changes.
         device.is(unsafe { (*self.id.as_ptr()).device })
@@ -105,8 +105,8 @@ impl<'a> Incoming<'a> {
 
     /// Returns the private data of the peer's consumer.
     pub(crate) fn data(&self) -> &'a [u8; REQUEST_DATA] {
-        // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
-        // valid during the callback.
+        // SAFETY: The private data of a REQ always has this length, whatever the peer has sent, and
+        // is valid during the callback.
         unsafe { &*self.event.private_data.cast::<[u8; REQUEST_DATA]>() }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Incoming<'a> {
         self.parameters().responder_resources
     }
 
-    /// Returns the maximum number of own RDMA READs in flight.
+    /// Returns the maximum number of RDMA READs that this end may have in flight.
     pub(crate) fn reads_out(&self) -> u8 {
         self.parameters().initiator_depth
     }
@@ -133,8 +133,8 @@ impl<'a> Incoming<'a> {
     ///
     /// # Errors
     ///
-    /// `ENODEV`, `EHOSTUNREACH`: there is none, it is down, or the namespace may not use the
-    /// device.
+    /// `ENODEV`, `EHOSTUNREACH`: the interface does not exist or is down, or the namespace may not
+    /// use the device.
     pub(crate) fn net(&self, local: &Address) -> Result<(ARef<Net>, u32)> {
         let mut local = netns::sockaddr(local);
         let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
@@ -143,7 +143,7 @@ impl<'a> Incoming<'a> {
             c::sdp_h_cm_request_net(self.event, &mut local, &mut net, &mut ifindex)
         })?;
         let net = NonNull::new(net).ok_or(ENODEV)?;
-        // SAFETY: The function has taken a reference for us.
+        // SAFETY: The function has taken a reference for this caller.
         let net = unsafe { crate::sys::netns::owned(net) };
         Ok((net, u32::try_from(ifindex).map_err(|_| ENODEV)?))
     }
@@ -152,29 +152,29 @@ impl<'a> Incoming<'a> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: adopted before. `ENOMEM`.
+    /// `EBUSY`: already adopted. `ENOMEM`.
     pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<OwnedCmId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }
-        // SAFETY: By the invariants this is the callback of the request, and the id is ours as
-        // long as it was not adopted.
+        // SAFETY: By the invariants this is the callback of the request, which owns the id until it
+        // is adopted.
         let id = unsafe { OwnedCmId::adopt(self.id, device, events) }?;
-        // INVARIANT: Now it is the `OwnedCmId`'s.
+        // INVARIANT: Now the `OwnedCmId` owns it.
         self.adopted.set(true);
         Ok(id)
     }
 
-    /// Reverses the adoption: the decision counts again.
+    /// Reverses the adoption: the callback's decision counts again.
     ///
     /// # Errors
     ///
-    /// The id, if it is not the one of [`Incoming::adopt`], or if a REP was sent.
+    /// Returns the id if it is not that of [`Incoming::adopt`], or if a REP was sent.
     pub(crate) fn give_back(&self, id: OwnedCmId) -> Result<(), OwnedCmId> {
         if !self.adopted.get() || !id.is(self.id) {
             return Err(id);
         }
-        // SAFETY: `Incoming` lives only within the callback, so this is the same one.
+        // SAFETY: `Incoming` exists only within the callback, so this is the same one.
         unsafe { id.give_back() }?;
         // INVARIANT: The id is the callback's again.
         self.adopted.set(false);
@@ -192,7 +192,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         // SIDR requests: SDP has no datagrams. A non-zero result makes `ib_cm` destroy the id.
         return EINVAL.to_errno();
     }
-    // INVARIANT: As `ib_cm` calls this function.
+    // INVARIANT: By the calling convention of `ib_cm`.
     let incoming = Incoming {
         id,
         event,
@@ -206,14 +206,14 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         Answer::Reject(why) => {
             if why != reason::CONSUMER {
                 let none = core::ptr::null_mut();
-                // SAFETY: The id is alive and not adopted. If this fails, so be it: the next line
-                // has `ib_cm` reject with the consumer's reason.
+                // SAFETY: The id is alive and not adopted. A failure is ignored: then `ib_cm`
+                // rejects with the consumer's reason, by the next line.
                 let _ = unsafe { c::ib_send_cm_rej(id.as_ptr(), why, none, 0, none, 0) };
             }
             // Destroys the id, after a reject with the consumer's reason if there was no reply yet.
             EACCES.to_errno()
         }
-        // This number makes `ib_cm` drop the request without a reply.
+        // This result makes `ib_cm` drop the request without a reply.
         Answer::Silence => ENOMEM.to_errno(),
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory mapped for the device of one QP.
+//! DMA mappings for the device of one QP.
 //!
 //! A [`Mapper`] maps buffers for the device of an endpoint, and keeps the SG lists for mapping
-//! program memory ([`SgMapping`]). All of it belongs to the endpoint: the drop of its
+//! program memory ([`SgMapping`]). All mappings belong to the endpoint: the drop of its
 //! [`MapperOwner`], after the QP was destroyed, unmaps everything and releases the device. Buffers
-//! and pinned memory only have handles. So a call that sleeps, in a fault of its own memory for
-//! example, does not keep a device from being removed.
+//! and pinned memory have only handles of mappings. So a sleeping call, in a page fault for
+//! example, does not prevent the removal of a device.
 //!
 //! Mapping may take long: neither the mapper nor its callers hold a lock meanwhile.
 
@@ -25,7 +25,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// Maximum number of idle SG lists: as many as a connection usually has in flight.
 const SPARE: usize = 8;
-/// Places for the first blocks of a connection: its receive buffers and headers.
+/// Slots for the first blocks of a connection: its receive buffers and headers.
 const FIRST_AREAS: usize = 16;
 /// Twice the number of messages in a receive queue.
 const MOST_AREAS: usize = 2 * 4096;
@@ -35,7 +35,7 @@ const MOST_AREAS: usize = 2 * 4096;
 /// # Invariants
 ///
 /// `address` is the result of `ib_dma_map_single` for all of `block` in that direction. An area
-/// that leaves its [`MapperState`] is unmapped by [`Area::unmap`].
+/// removed from its [`MapperState`] is unmapped by [`Area::unmap`].
 struct Area {
     block: Arc<Block>,
     address: u64,
@@ -53,7 +53,7 @@ impl Area {
                 direction.raw(),
             )
         };
-        // SAFETY: The device is in use and the address is what it just gave.
+        // SAFETY: The device is in use and has just returned the address.
         if unsafe { c::sdp_h_ib_map_error(device.raw(), address) } != 0 {
             return Err(ENOMEM);
         }
@@ -65,10 +65,10 @@ impl Area {
         })
     }
 
-    /// Unmaps it. `device` is that of [`Area::new`].
+    /// Unmaps it. `device` is the one passed to [`Area::new`].
     fn unmap(self, device: &DeviceRef) {
-        // SAFETY: By the invariants this is mapped, once: `self` is used up. Nothing that is posted
-        // uses it: that keeps the `Mapping`, or the QP is destroyed.
+        // SAFETY: By the invariants this is mapped, and unmapped once: `self` is consumed. No
+        // posted request uses it: such a request holds the `Mapping`, or the QP is destroyed.
         unsafe {
             c::sdp_h_ib_unmap(
                 device.raw(),
@@ -81,10 +81,10 @@ impl Area {
 }
 
 struct MapperState {
-    /// `None` after the endpoint was destroyed; then nothing else is here, or will be again.
+    /// PD of the endpoint; `None` after its destruction, when all fields stay empty.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
-    /// Idle SG lists. Has places for [`SPARE`].
+    /// Idle SG lists. Its capacity is [`SPARE`].
     spare: KVec<KBox<SgMapping>>,
 }
 
@@ -93,7 +93,7 @@ impl MapperState {
         self.pd.as_ref().map(|pd| pd.device().clone())
     }
 
-    /// Keeps an area and returns its place.
+    /// Stores an area and returns its slot.
     fn keep(&mut self, area: Area) -> Result<usize, Area> {
         if self.pd.is_none() {
             return Err(area);
@@ -112,7 +112,7 @@ impl MapperState {
     }
 }
 
-/// Maps memory for the device of an endpoint, while that exists.
+/// Maps memory for the device of an endpoint, while the endpoint exists.
 #[pin_data]
 pub(crate) struct Mapper {
     most_pages: u32,
@@ -142,7 +142,7 @@ impl Mapper {
             area.unmap(&device);
             ENOMEM
         })?;
-        // INVARIANT: Kept above. If there is no memory for the `Arc`, dropping undoes it.
+        // INVARIANT: Stored above. If the `Arc` cannot be allocated, the drop undoes this.
         let mapping = Mapping {
             mapper: self.clone(),
             block: memory.block().clone(),
@@ -153,7 +153,7 @@ impl Mapper {
         Ok(Arc::new(mapping, gfp)?)
     }
 
-    /// Returns the maximum number of program pages mapped as one, 0 if none can be.
+    /// Returns the maximum number of program pages in one mapping, 0 if none can be mapped.
     pub(crate) fn most_pages(&self) -> usize {
         self.most_pages as usize
     }
@@ -167,12 +167,12 @@ impl Mapper {
         self.rxe
     }
 
-    /// Returns an SG list for program memory. Its holder keeps the device from being removed, so
-    /// it must not touch program memory. Context: process.
+    /// Returns an SG list for program memory. Its holder prevents the removal of the device, so it
+    /// must not access program memory. Context: process.
     pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
         let pd = {
             let mut state = self.state.lock();
-            // the oldest, so that a region is not reused at once
+            // the oldest, so that a memory region is not reused at once
             if let Ok(spare) = state.spare.remove(0) {
                 return Ok(spare);
             }
@@ -181,7 +181,7 @@ impl Mapper {
         Ok(KBox::new(SgMapping::new(&pd), GFP_KERNEL)?)
     }
 
-    /// Frees idle lists and their regions. Context: process, may sleep.
+    /// Frees idle lists and their memory regions. Context: process, may sleep.
     pub(crate) fn trim(&self) {
         loop {
             let Some(spare) = self.state.lock().spare.pop() else {
@@ -199,13 +199,13 @@ impl Mapper {
             false => Some(sg),
         };
         drop(state);
-        // destroys its region, which sleeps
+        // destroys its memory region, which sleeps
         drop(rest);
     }
 }
 
 /// Owner of the mappings of a [`Mapper`]. Dropped in process context, after the QP was destroyed:
-/// unmaps all.
+/// unmaps everything.
 pub(crate) struct MapperOwner {
     mapper: Arc<Mapper>,
     device: DeviceRef,
@@ -259,7 +259,7 @@ impl Drop for MapperOwner {
         for area in areas.into_iter().flatten() {
             area.unmap(&self.device);
         }
-        // regions before their PD
+        // memory regions before their PD
         drop(spare);
         drop(pd);
     }
@@ -269,8 +269,8 @@ impl Drop for MapperOwner {
 ///
 /// # Invariants
 ///
-/// While the owner of `mapper` exists, `place` is that of an area for `block` at `address`, and
-/// only [`Drop`] removes it.
+/// While the owner of `mapper` exists, `place` is the slot of an area for `block` at `address`, and
+/// only [`Drop`] empties it.
 pub(crate) struct Mapping {
     mapper: Arc<Mapper>,
     block: Arc<Block>,
@@ -280,14 +280,14 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Returns true if it maps this memory, by this mapper and in this direction.
+    /// Returns true if this is a mapping of `memory`, by `by`, in this direction.
     pub(crate) fn fits(&self, by: &Arc<Mapper>, memory: &Memory, direction: Direction) -> bool {
         Arc::ptr_eq(&self.mapper, by)
             && Arc::ptr_eq(&self.block, memory.block())
             && self.direction == direction
     }
 
-    /// Returns the device if there are bytes to sync and `owner` proves that the mapping exists.
+    /// Returns the device if bytes need a sync and `owner` proves that the mapping exists.
     fn device<'a>(&self, owner: &'a MapperOwner) -> Option<&'a DeviceRef> {
         let synchronises = !owner.device.is_virtual() && Arc::ptr_eq(&self.mapper, &owner.mapper);
         synchronises.then_some(&owner.device)
@@ -296,8 +296,8 @@ impl Mapping {
     /// Syncs the first `len` bytes, which the device has written, for the CPU.
     pub(super) fn sync_for_cpu(&self, owner: &MapperOwner, len: usize) {
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants this is mapped, as the owner is there, and the length is
-            // bounded by that.
+            // SAFETY: By the invariants this is mapped, because the owner exists, and the length is
+            // within it.
             unsafe {
                 c::ib_dma_sync_single_for_cpu(
                     device.raw(),
@@ -335,7 +335,7 @@ impl Drop for Mapping {
         let area = state.areas.get_mut(self.place).and_then(Option::take);
         let mapped = area.and_then(|area| Some((area, state.device()?)));
         drop(state);
-        // else the owner has unmapped it
+        // otherwise the owner has unmapped it
         if let Some((area, device)) = mapped {
             area.unmap(&device);
         }

@@ -2,8 +2,8 @@
 
 //! Safe types for RDMA: verbs (`ib_core`) and connection management (`ib_cm`, `rdma_cm`).
 //!
-//! One file for each kind of C object. Each object holds those it uses and is destroyed before
-//! them:
+//! One file for each kind of C object. Each object holds references to those it uses, and is
+//! destroyed before them:
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
 //! * [`mapper::MapperOwner`]: all memory that the device may access for one endpoint. The handles
@@ -44,7 +44,7 @@ pub(crate) mod send;
 mod sg;
 mod use_count;
 
-/// Returns the owner's name of our objects for the RDMA core.
+/// Returns the owner name of the module's objects, for the RDMA core.
 pub(super) fn name() -> *const kernel::ffi::c_char {
     use kernel::str::CStrExt as _;
     c"ib_sdp".as_char_ptr()

@@ -2,9 +2,9 @@
 
 //! Memory regions.
 //!
-//! A [`Region`] is a fast-register MR. It is created once and registered for one block after
-//! another by work requests (IB_WR_REG_MR), each ended by another one (IB_WR_LOCAL_INV).
-//! [`super::block::Block`] owns memory and region and decides what to register.
+//! A [`Region`] is a fast-register memory region (MR). It is created once. Work requests register
+//! it for one block after another (IB_WR_REG_MR), each ended by another one (IB_WR_LOCAL_INV).
+//! [`super::block::Block`] owns memory and region and selects what to register.
 
 use super::super::bindings as c;
 use super::super::pin::PAGE;
@@ -40,14 +40,13 @@ impl Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) rkey: u32,
-    /// Address of its first byte: no address of this machine, but one made up for this
-    /// registration.
+    /// Address of the first byte: not an address of this machine, but random for each registration.
     pub(crate) address: u64,
     pub(crate) len: u32,
 }
 
 /// An MR. Dropped in process context, which ends all access by its key. If the driver does not
-/// destroy it, the destruction of the one QP of its PD has to.
+/// destroy it, the destruction of its PD's only QP ends the access.
 ///
 /// # Invariants
 ///
@@ -55,18 +54,18 @@ pub(crate) struct Key {
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
     pd: Arc<Pd>,
-    /// Key that the device knows: that of the last posted registration, or the first one.
+    /// Key in the device: that of the last posted registration, or the first one.
     known: u32,
 }
 
 // SAFETY: An MR may be used by any thread.
 unsafe impl Send for Region {}
-// SAFETY: Shared references give access to numbers that change with `&mut` only.
+// SAFETY: Shared references give access to numbers that change by `&mut` only.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Returns the maximum number of pages of a region of the device; 0 if it has none for this
-    /// page size.
+    /// Returns the maximum number of pages of a memory region of the device; 0 if it supports none
+    /// with this page size.
     pub(super) fn most_pages(pd: &Pd) -> u32 {
         // SAFETY: The device is in use.
         unsafe { c::sdp_h_mr_pages(pd.device().raw()) }.min(MAX_PAGES)
@@ -76,7 +75,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the device has none. Others: from the device.
+    /// `EOPNOTSUPP`: the device supports none. Others: errors of the device.
     pub(super) fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
         let pages = Self::most_pages(pd).min(u32::try_from(pages).unwrap_or(u32::MAX));
         if pages == 0 {
@@ -95,8 +94,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Notes that the last prepared key is about to be posted. Returns the key that the device
-    /// knows until then, under which nothing is registered any more.
+    /// Records that the last prepared key is about to be posted. Returns the key that the device
+    /// has until then, under which no memory is registered.
     pub(super) fn posts_key(&mut self) -> u32 {
         let key = self.rkey();
         core::mem::replace(&mut self.known, key)
@@ -111,7 +110,7 @@ impl Region {
         unsafe { (*self.raw()).rkey }
     }
 
-    /// Describes memory to the MR with a new key and address, for the work request that registers
+    /// Writes memory into the MR with a new key and address, for the work request that registers
     /// it.
     ///
     /// # Safety
@@ -123,12 +122,12 @@ impl Region {
         entries: u32,
         access: Access,
     ) -> Result<(c::ib_reg_wr, Key)> {
-        // 2^31 places of 2^31 bytes each; the memory uses the start of one.
+        // 2^31 ranges of 2^31 bytes each; the memory uses the start of one.
         let base = u64::from(random_below(1 << 31).saturating_add(1)) << 31;
         // SAFETY: By the caller, and by the invariants.
         let ret = unsafe { c::sdp_h_mr_map(self.raw(), list, entries, base) };
         kernel::error::to_result(ret)?;
-        // SAFETY: By the invariants the MR exists, and the numbers were just written.
+        // SAFETY: By the invariants the MR exists, and the numbers were written above.
         let mr = unsafe { &*self.raw() };
         let key = Key {
             rkey: mr.rkey,

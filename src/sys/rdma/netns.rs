@@ -13,15 +13,15 @@ use kernel::prelude::*;
 type Storage = c::__kernel_sockaddr_storage;
 
 impl Net {
-    /// Returns true if a packet from `local` to `remote` leaves by the interface. Otherwise a
-    /// request from `remote` that arrived there is not trustworthy.
+    /// Returns true if packets from `local` to `remote` leave through the interface. Otherwise a
+    /// request from `remote` that arrived on it is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
         let Ok(ifindex) = i32::try_from(ifindex) else {
             return false;
         };
         // SAFETY: The namespace is alive, both addresses are readable, and the function takes no
-        // lock but RCU's.
+        // lock except RCU's.
         unsafe { c::sdp_h_reverse_route(self.as_raw(), ifindex, &local, &remote) }
     }
 
@@ -29,7 +29,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// Errors of `rdma_bind_addr()`. `ENODEV`: no such port. `EADDRNOTAVAIL`.
+    /// Errors: those of `rdma_bind_addr()`. `ENODEV`: no such port. `EADDRNOTAVAIL`.
     pub(crate) fn has_rdma(&self, address: &Address) -> Result {
         let mut local = sockaddr(address);
         // SAFETY: The namespace is alive and the address is readable and writable.
@@ -37,7 +37,7 @@ impl Net {
     }
 }
 
-/// Returns the C form of an address, with port 0: RDMA has a port space of its own.
+/// Returns the C form of an address, with port 0: RDMA has its own port space.
 pub(super) fn sockaddr(a: &Address) -> Storage {
     let mut storage = Storage::default();
     let (a, p) = (Address { port: 0, ..*a }, &raw mut storage);
@@ -51,7 +51,7 @@ pub(super) fn sockaddr(a: &Address) -> Storage {
     storage
 }
 
-/// Returns the address of a C form, with port 0; none for another family.
+/// Returns the address in a C form, with port 0; `None` for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
     let p = core::ptr::from_ref(storage);
     // SAFETY: Every kind of address begins with its family, and all bytes of `storage` are
@@ -59,7 +59,7 @@ pub(super) fn address(storage: &Storage) -> Option<Address> {
     let family = unsafe { p.cast::<u16>().read() };
     match family {
         AF_INET => {
-            // SAFETY: The family says that this is a `sockaddr_in`, which is plain data anyhow.
+            // SAFETY: The family shows that this is a `sockaddr_in`, which is plain data.
             let sin = unsafe { p.cast::<c::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
             Some(Address {
@@ -69,7 +69,7 @@ pub(super) fn address(storage: &Storage) -> Option<Address> {
             })
         }
         AF_INET6 => {
-            // SAFETY: The family says that this is a `sockaddr_in6`, which is plain data anyhow.
+            // SAFETY: The family shows that this is a `sockaddr_in6`, which is plain data.
             let sin6 = unsafe { p.cast::<c::sockaddr_in6>().read() };
             // SAFETY: Every view of the union is plain bytes.
             let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });

@@ -4,7 +4,7 @@
 //!
 //! A [`Pd`] is shared by one QP and the memory registered for its peer. The device checks keys
 //! against the PD, so each QP has its own: no peer can reach memory advertised by another
-//! connection, whatever keys it tries. The PD serves the next QP once nothing is registered in it.
+//! connection, whatever key it uses. The PD serves another QP once no memory is registered in it.
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
@@ -17,11 +17,11 @@ use kernel::sync::Arc;
 ///
 /// # Invariants
 ///
-/// `raw` is a PD of `device`, destroyed by [`Drop`] only, after all that was made from it: that
-/// holds a reference each, or sets `left`.
+/// `raw` is a PD of `device`, destroyed by [`Drop`] only, after all objects made from it: each
+/// holds a reference, or sets `left`.
 pub(crate) struct Pd {
     raw: NonNull<c::ib_pd>,
-    /// Set when an object of this PD could not be destroyed: no other QP may have the PD.
+    /// Set when an object of this PD could not be destroyed: no other QP may use the PD.
     left: AtomicFlag,
     device: DeviceRef,
 }
@@ -48,7 +48,7 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// Notes an object of this PD that stays. The caller drops a reference next.
+    /// Records that an object of this PD remains. The caller drops a reference next.
     pub(super) fn has_left(&self) {
         // ordered by the reference
         self.left.store(true, Relaxed);
@@ -72,7 +72,7 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         if self.is_clean() {
-            // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
+            // SAFETY: By the invariants the PD exists and no object of it remains.
             unsafe { c::ib_dealloc_pd_user(self.raw(), ptr::null_mut()) };
         }
     }

@@ -3,7 +3,7 @@
 //! States of a QP.
 //!
 //! A [`QueuePair`] is a handle of an endpoint's QP for its state changes. Only the
-//! [`super::endpoint::Endpoint`] posts to the QP and, by an [`OwnedQp`], ends its life.
+//! [`super::endpoint::Endpoint`] posts to the QP and, through an [`OwnedQp`], destroys it.
 
 use super::super::bindings as c;
 use super::cm::CmId;
@@ -17,14 +17,14 @@ use kernel::sync::atomic::{Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex, UniqueArc};
 use kernel::time::{delay::fsleep, Delta};
 
-/// Pause between attempts to destroy a QP where no retry later is possible.
+/// Pause between attempts to destroy a QP where no later retry is possible.
 const PAUSE: Delta = Delta::from_millis(100);
 
-/// Handle of a QP that may be destroyed.
+/// Handle of a QP that may have been destroyed.
 ///
 /// # Invariants
 ///
-/// While `alive` holds `true`, `raw` is a QP of `device`. Only the [`OwnedQp`] destroys the QP and
+/// While `alive` is `true`, `raw` is a QP of `device`. Only the [`OwnedQp`] destroys the QP and
 /// changes `alive`.
 #[pin_data]
 pub(crate) struct QueuePair {
@@ -33,7 +33,7 @@ pub(crate) struct QueuePair {
     device: DeviceRef,
     /// Maximum number of RDMA READs in flight.
     reads: Atomic<u32>,
-    /// Posted requests have no owner any more; the QP is about to be destroyed.
+    /// Set when posted requests have no owner any more: the QP is about to be destroyed.
     given_up: AtomicFlag,
     #[pin]
     alive: Mutex<bool>,
@@ -61,7 +61,7 @@ impl OwnedQp {
     ///
     /// # Safety
     ///
-    /// `raw` is a QP of `device` that the caller gives away.
+    /// `raw` is a QP of `device` that the caller passes on.
     pub(super) unsafe fn new(
         place: UniqueArc<MaybeUninit<QueuePair>>,
         raw: NonNull<c::ib_qp>,
@@ -69,7 +69,7 @@ impl OwnedQp {
     ) -> Self {
         // SAFETY: The QP is alive; its number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        // INVARIANT: Promised by the caller.
+        // INVARIANT: Guaranteed by the caller.
         let Ok(qp) = place.pin_init_with(pin_init!(QueuePair {
             raw,
             number,
@@ -90,7 +90,7 @@ impl OwnedQp {
         &self.qp
     }
 
-    /// Makes a software device drop all further packets. Returns true if it did so just now:
+    /// Makes a software device drop all further packets. Returns true if this call did so:
     /// [`OwnedQp::destroy`] then waits for an RCU grace period, unless one has passed. Context:
     /// process.
     pub(super) fn close(&mut self) -> bool {
@@ -99,16 +99,16 @@ impl OwnedQp {
         if !self.exists || !software || self.grace.is_some() {
             return false;
         }
-        // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
+        // INVARIANT: From now on no other task uses the QP without the lock.
         *qp.alive.lock() = false;
         self.reset();
-        // INVARIANT: It begins now. SAFETY: No requirements.
+        // INVARIANT: The grace period begins now. SAFETY: No requirements.
         self.grace = Some(unsafe { c::start_poll_synchronize_rcu() });
         true
     }
 
-    /// Moves an existing QP to RESET: a software device drops the packets queued there. Context:
-    /// process.
+    /// Moves an existing QP to RESET: a software device then drops the packets queued for it.
+    /// Context: process.
     fn reset(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_RESET,
@@ -116,37 +116,37 @@ impl OwnedQp {
         };
         let mask = c::ib_qp_attr_mask_IB_QP_STATE as i32;
         let _one = self.qp.device.lock_resets();
-        // SAFETY: The QP exists, as is said. `attr` is initialised and may be written to.
+        // SAFETY: The QP exists, by the requirements. `attr` is initialised and may be written to.
         unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
 
-    /// Destroys the QP. Posted requests are not used any more afterwards. Context: process.
+    /// Destroys the QP. Posted requests are not used afterwards. Context: process.
     ///
     /// # Errors
     ///
-    /// Errors of the driver. The QP is unchanged then, and the device may still use posted
+    /// Returns errors of the driver. Then the QP is unchanged, and the device may still use posted
     /// requests.
     pub(super) fn destroy(&mut self) -> Result {
         if !self.exists {
             return Ok(());
         }
-        // rxe may free it under a packet that has just arrived (docs/kernel-notes.md), unless it
-        // drops further packets and those in progress are done: packets arrive within an RCU
-        // read-side section.
+        // rxe may free it while a packet that has just arrived uses it (docs/kernel-notes.md),
+        // unless it drops further packets and those in progress are done: packets arrive within an
+        // RCU read-side section.
         self.close();
         if let Some(grace) = self.grace {
-            // SAFETY: Process context, as is promised.
+            // SAFETY: Process context, by the requirements.
             unsafe { c::cond_synchronize_rcu_expedited(grace) };
             // rxe schedules nothing while it resets: a packet that arrived then stays queued and
             // holds the QP
             self.reset();
         }
         let qp = &self.qp;
-        // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
+        // INVARIANT: From now on no other task uses the QP without the lock.
         *qp.alive.lock() = false;
-        // SAFETY: By the invariants the QP exists, and nobody else destroys it.
+        // SAFETY: By the invariants the QP exists, and only this object destroys it.
         let ret = unsafe { c::ib_destroy_qp_user(qp.raw(), ptr::null_mut()) };
-        // INVARIANT: It exists if the driver has refused.
+        // INVARIANT: The QP exists if the driver has refused.
         self.exists = ret != 0;
         *qp.alive.lock() = self.exists;
         to_result(ret)
@@ -161,16 +161,16 @@ impl Drop for OwnedQp {
     }
 }
 
-/// Values of this end that differ from the connection manager's proposal for its QP.
+/// Attributes of this end that differ from the connection manager's for its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuning {
-    /// First PSN of the peer, when the connection manager does not know it yet.
+    /// First PSN of the peer, if the connection manager does not have it yet.
     pub(crate) receive_psn: Option<u32>,
-    /// Code of the time after which the peer repeats a message that found no receive buffer.
+    /// Code of the delay after which the peer repeats a message that found no receive buffer.
     pub(crate) min_rnr_timer: u8,
     /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Maximum number of own RDMA READs in flight.
+    /// Maximum number of RDMA READs that this end may have in flight.
     pub(crate) reads_out: u8,
 }
 
@@ -184,13 +184,14 @@ impl QueuePair {
         self.number
     }
 
-    /// Logs that the driver does not destroy it.
+    /// Logs that the driver does not destroy the QP.
     pub(crate) fn warn_of_refusal(&self) {
         // SAFETY: By the invariants of `DeviceRef` the device is registered.
         unsafe { c::sdp_h_ib_warn_qp(self.device.raw(), self.number) }
     }
 
-    /// Returns the maximum number of own RDMA READs in flight; 0 until they may be posted.
+    /// Returns the maximum number of RDMA READs that this end may have in flight; 0 until they may
+    /// be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8
     }
@@ -200,7 +201,7 @@ impl QueuePair {
         self.given_up.xchg(true, Full);
     }
 
-    /// [`QueuePair::to_error`], if posted requests have an owner.
+    /// [`QueuePair::to_error`], unless posted requests are disowned.
     pub(crate) fn flush(&self) {
         if !self.given_up.load(Relaxed) {
             self.to_error();
@@ -256,7 +257,7 @@ impl QueuePair {
     pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
-        // chosen by the peer; rxe takes 7 for unlimited, and `ack_time` limits it
+        // chosen by the peer; rxe treats 7 as unlimited, and `ack_time` limits it
         attr.retry_cnt = match self.device.is_rxe() {
             true => 7,
             false => attr.retry_cnt.min(6),
@@ -266,13 +267,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// To ERR, from any state: flushes all posted requests. Context: process.
+    /// Any state to ERR: flushes all posted requests. Context: process.
     pub(crate) fn to_error(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_ERR,
             ..Default::default()
         };
-        // Fails when the QP is destroyed; then there is nothing to flush.
+        // Fails if the QP is destroyed: then no request can be flushed.
         let _ = self.modify(&mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32);
     }
 }

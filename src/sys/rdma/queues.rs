@@ -3,16 +3,16 @@
 //! Common parts of the queues of a QP.
 //!
 //! A [`super::receive::ReceiveQueue`] owns the posted receive buffers, a
-//! [`super::send::queue::SendQueue`] the memory of messages in flight; each until the completion,
-//! or until the QP is destroyed. Work requests are queued there first and posted to the device
-//! together, which costs one doorbell.
+//! [`super::send::queue::SendQueue`] the memory of messages in flight, until their completion or
+//! the destruction of the QP. Work requests are first queued in them, then posted to the device
+//! together, with a single doorbell.
 
 use super::super::bindings as c;
 
 /// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 4;
-/// Longest message that is copied to be sent (inline if the device has space), and longest header,
-/// in bytes.
+/// Maximum size in bytes of a message that is copied for sending (inline if the device has space),
+/// and of a header.
 pub(crate) const MAX_COPIED: usize = 64;
 /// Maximum number of messages in flight in one direction.
 pub(crate) const MAX_SLOTS: u16 = 4096;

@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 
 /// A completion of a receive.
 pub(crate) struct Received {
-    /// The posted buffer; none if the device named an unposted one.
+    /// The posted buffer; `None` if the device named an unposted one.
     pub(crate) buffer: Option<Buffer>,
     /// Status. A message of an unexpected kind is an error.
     pub(crate) status: WcStatus,
@@ -26,7 +26,7 @@ pub(crate) struct Received {
     pub(crate) len: u32,
 }
 
-/// The reusable parts of a queue without its QP.
+/// Reusable parts of a queue, without its QP.
 pub(super) struct ReceiveParts {
     cq: Cq,
     slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
@@ -58,9 +58,9 @@ impl ReceiveParts {
 ///
 /// # Invariants
 ///
-/// A receive that the device has and that is not complete uses the buffer of its slot, through
+/// A receive that is posted to the device and not complete uses the buffer of its slot, through
 /// that buffer's mapping. Slots from `queued_from` on, `queued` in number, are filled and not yet
-/// handed over.
+/// posted.
 pub(super) struct ReceiveQueue {
     qp: Option<Arc<QueuePair>>,
     cq: Cq,
@@ -69,7 +69,7 @@ pub(super) struct ReceiveQueue {
     slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
-    /// First number of the work requests, which are numbered by slots.
+    /// Number of the first work request; they are numbered by slots.
     first: u64,
     queued_from: usize,
     queued: usize,
@@ -95,7 +95,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns the reusable parts, if there are any. The QP is destroyed.
+    /// Returns the reusable parts, if any. The QP is destroyed.
     pub(super) fn into_parts(mut self) -> Option<ReceiveParts> {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         let reusable = self.cq.retire();
@@ -133,9 +133,9 @@ impl ReceiveQueue {
         self.posted
     }
 
-    /// Returns the slot `n` behind the first queued one.
+    /// Returns the slot at distance `n` from the first queued one.
     fn index(&self, n: usize) -> usize {
-        // The number of slots is not 0, which the compiler cannot see.
+        // The number of slots is not 0, which the compiler cannot prove.
         let position = self.queued_from.wrapping_add(n);
         position.checked_rem(self.slots.len()).unwrap_or(0)
     }
@@ -144,7 +144,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// The buffer, if it is not mapped for receiving, if there is no space, or if the queue is
+    /// Returns the buffer if it is not mapped for receiving, if the queue is full, or if it is
     /// broken.
     pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.queued == self.slots.len() && self.flush().is_err() {
@@ -198,18 +198,18 @@ impl ReceiveQueue {
         for i in (0..self.queued).rev() {
             // SAFETY: The index is below the length of the vector.
             let wr = unsafe { wrs.add(self.index(i)) };
-            // SAFETY: As above; nobody else refers to the elements.
+            // SAFETY: As above; the elements have no other users.
             unsafe { (*wr).next = first };
             first = wr;
         }
-        // INVARIANT: Nothing is queued any more. A request that the device has not taken stays in
-        // its slot.
+        // INVARIANT: No request is queued any more. A request that the device has not accepted
+        // stays in its slot.
         self.queued_from = self.index(self.queued);
         self.queued = 0;
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
-        // that its slot owns until the completion or until the QP is destroyed, and of which this
-        // is the only `Memory`, so that the CPU does not get at it meanwhile.
+        // that its slot owns until the completion or the destruction of the QP. The slot has its
+        // only `Memory`, so the CPU cannot access it meanwhile.
         let ret = to_result(unsafe { c::sdp_h_ib_post_recv(qp.raw(), first) });
         self.broken = ret.is_err();
         ret
@@ -222,9 +222,9 @@ impl ReceiveQueue {
     pub(super) fn poll(&mut self) -> Option<Received> {
         let (wc, index) = loop {
             let wc = self.cq.take()?;
-            // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
+            // SAFETY: Receives contain a number, not a pointer; both are plain bits.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
-            // an earlier number is of a QP that had this CQ before
+            // an earlier number belongs to a QP that used this CQ before
             if let Some(index) = number.checked_sub(self.first) {
                 break (wc, index);
             }
@@ -233,7 +233,7 @@ impl ReceiveQueue {
             .ok()
             .and_then(|i| self.slots.get_mut(i));
         let mut status = WcStatus(wc.status);
-        // INVARIANT: The receive is complete, so the device does not use the buffer any more.
+        // INVARIANT: The receive is complete, so the device no longer uses the buffer.
         let Some((buffer, mapping)) = slot.and_then(Option::take) else {
             return Some(Received {
                 buffer: None,
@@ -244,7 +244,8 @@ impl ReceiveQueue {
         self.posted = self.posted.saturating_sub(1);
         let mut len = 0;
         if status.is_success() {
-            // An RDMA WRITE with immediate data also consumes a receive, but puts nothing into it.
+            // An RDMA WRITE with immediate data also consumes a receive, but writes nothing into
+            // it.
             if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
                 len = wc.byte_len.min(buffer.capacity() as u32);
                 mapping.sync_for_cpu(&self.mapper, len as usize);

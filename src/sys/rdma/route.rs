@@ -3,8 +3,8 @@
 //! Routes to IP addresses.
 //!
 //! A [`RouteId`] is one search for the RDMA device, port, GIDs and path to an address. It is an
-//! `rdma_cm_id`, used for nothing else: `rdma_cm` cannot make SDP's connections, but handles IP
-//! routes, neighbours, bonds, VLANs and InfiniBand's SA.
+//! `rdma_cm_id` with no other use: `rdma_cm` cannot make SDP connections, but handles IP routes,
+//! neighbours, bonds, VLANs and InfiniBand's SA.
 
 use super::super::bindings as c;
 use super::super::work::ModuleRef;
@@ -24,11 +24,11 @@ use kernel::sync::Arc;
 pub(crate) enum RouteEvent {
     /// Device, port and GIDs are found.
     AddressFound,
-    /// They were not found.
+    /// Device, port and GIDs were not found.
     NoAddress(Error),
     /// The path is found.
     RouteFound,
-    /// There is no path.
+    /// No path exists.
     NoRoute(Error),
     /// The device is being removed; the owner has to drop the search.
     DeviceGoes,
@@ -39,7 +39,7 @@ pub(crate) trait RouteEvents: Send + Sync + 'static {
     fn event(self: Arc<Self>, route: &Route, event: RouteEvent);
 }
 
-/// Reference to a search with another owner.
+/// Reference to a search that has another owner.
 ///
 /// # Invariants
 ///
@@ -52,7 +52,7 @@ pub(crate) struct Route {
 /// Context of an id's callbacks.
 struct Found {
     events: Arc<dyn RouteEvents>,
-    /// The path is found and stays unchanged until the id is destroyed.
+    /// Set when the path is found; it stays unchanged until the id is destroyed.
     found: AtomicFlag,
 }
 
@@ -79,13 +79,13 @@ impl Route {
 
     /// Resolves the path, after [`RouteEvent::AddressFound`].
     pub(crate) fn find_path(&self, timeout_ms: u32) -> Result {
-        // SAFETY: By the invariants the id is alive; a wrong state is refused.
+        // SAFETY: By the invariants the id is alive; the function refuses a wrong state.
         to_result(unsafe { c::rdma_resolve_route(self.raw(), timeout_ms.max(1) as c_ulong) })
     }
 
     /// Returns the device, once the address is found, for comparison.
     ///
-    /// It stays at least until the id is destroyed, but only for `rdma_cm`.
+    /// The device stays at least until the id is destroyed, but only `rdma_cm` may use it.
     pub(crate) fn is_at(&self, device: &super::device::DeviceRef) -> bool {
         // SAFETY: By the invariants the id is alive. The device is set once, before the event of
         // `AddressFound`, and only compared.
@@ -118,7 +118,7 @@ impl Route {
         netns::address(a).ok_or(EINVAL)
     }
 
-    /// Returns the interface, once the path is found.
+    /// Returns the interface index, once the path is found.
     pub(crate) fn ifindex(&self) -> u32 {
         if !self.is_found() {
             return 0;
@@ -158,8 +158,8 @@ impl Route {
     }
 }
 
-/// Owner of a search. Its drop ends the search and waits until no callback runs, so it must not be
-/// dropped in one of its callbacks.
+/// Owner of a search. Its drop ends the search and waits for running callbacks, so it must not be
+/// dropped in one of them.
 ///
 /// # Invariants
 ///
@@ -172,8 +172,8 @@ pub(crate) struct RouteId {
 
 // SAFETY: An `rdma_cm_id` may be used by any thread.
 unsafe impl Send for RouteId {}
-// SAFETY: Fields read through a shared reference do not change after resolution. The rest takes
-// `&mut self` or is refused in the wrong state.
+// SAFETY: Fields read through a shared reference do not change after resolution. The remaining
+// functions take `&mut self` or are refused in the wrong state.
 unsafe impl Sync for RouteId {}
 
 impl core::ops::Deref for RouteId {
@@ -185,7 +185,7 @@ impl core::ops::Deref for RouteId {
 }
 
 impl RouteId {
-    /// Makes a search that has not begun.
+    /// Makes a search that has not started.
     pub(crate) fn new(net: &Net, events: Arc<dyn RouteEvents>) -> Result<Self> {
         let context = Context::new(Found {
             events,
@@ -246,7 +246,7 @@ impl RouteId {
 
 impl Drop for RouteId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
+        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
         // The context, which is a field, is dropped after this.
     }
@@ -257,7 +257,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         return 0;
     };
     // SAFETY: `rdma_cm` passes a live id with the context of `RouteId::new`, which is freed only
-    // after the id is destroyed, for which this call is waited.
+    // after the id is destroyed; that waits for this call.
     let context: *mut c_void = unsafe { (*id).context };
     // SAFETY: As above.
     let context = unsafe { &*context.cast::<Found>() };
@@ -282,6 +282,6 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     };
     // INVARIANT: The id is alive during the callback.
     context.events.clone().event(&Route { raw }, what);
-    // Never destroyed by `rdma_cm`: the `RouteId` does that.
+    // 0: `rdma_cm` must not destroy the id; the `RouteId` does.
     0
 }

@@ -2,8 +2,8 @@
 
 //! Pinned pages mapped for a device.
 //!
-//! An [`SgMapping`] has space for the DMA addresses of one block of program memory, and a region
-//! for access by the peer. It is made for one PD, and holds its device.
+//! An [`SgMapping`] has space for the DMA addresses of one block of program memory, and a memory
+//! region for access by the peer. It is made for one PD, and holds the PD's device.
 
 use super::super::bindings as c;
 use super::super::pin::{list_for, Pages};
@@ -20,7 +20,7 @@ use kernel::sync::Arc;
 /// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`,
 /// to `mapped` addresses. `registered` is set whenever the region may be valid or become so.
 pub(super) struct SgMapping {
-    /// For as many pages as fit in `list`.
+    /// Memory region, for as many pages as fit in `list`.
     region: Option<Region>,
     /// Work request that registers the region for the mapped pages.
     ready: Option<(c::ib_reg_wr, Key)>,
@@ -28,19 +28,19 @@ pub(super) struct SgMapping {
     list: KVec<c::scatterlist>,
     entries: u32,
     mapped: u32,
-    /// Bytes in the mapped pages.
+    /// Number of bytes in the mapped pages.
     len: usize,
     direction: Direction,
     pd: Arc<Pd>,
 }
 
-// SAFETY: Nothing here is tied to a thread.
+// SAFETY: No field is tied to a thread.
 unsafe impl Send for SgMapping {}
 // SAFETY: Shared references give access to numbers only.
 unsafe impl Sync for SgMapping {}
 
 impl SgMapping {
-    /// Makes one without a list and a region.
+    /// Makes an object without a list and a region.
     pub(super) fn new(pd: &Arc<Pd>) -> Self {
         SgMapping {
             region: None,
@@ -55,7 +55,7 @@ impl SgMapping {
         }
     }
 
-    /// Returns true if it is mapped for this PD.
+    /// Returns true if it belongs to this PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         self.mapped != 0 && Arc::ptr_eq(&self.pd, pd)
     }
@@ -68,8 +68,8 @@ impl SgMapping {
         self.mapped != 0 && self.direction == direction
     }
 
-    /// Returns true if bytes that the program writes beside the device's may be lost while it
-    /// stays mapped.
+    /// Returns true if bytes that the program writes next to the device's may be lost while the
+    /// pages are mapped.
     pub(super) fn bounces(&self) -> bool {
         let device = self.pd.device();
         // SAFETY: The device is in use.
@@ -81,7 +81,7 @@ impl SgMapping {
         self.registered
     }
 
-    /// Maps pages for the device, unless they are mapped. Sleeps.
+    /// Maps pages for the device, unless they are already mapped. Sleeps.
     ///
     /// # Safety
     ///
@@ -89,8 +89,8 @@ impl SgMapping {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: nothing is pinned, the pages are not pinned for writing, or they are mapped
-    /// otherwise. `ENOMEM`.
+    /// `EINVAL`: no page is pinned, the pages are not pinned for writing, or they are mapped
+    /// differently. `ENOMEM`.
     pub(super) unsafe fn map(&mut self, pages: &Pages, direction: Direction) -> Result {
         if self.mapped != 0 {
             return match self.direction == direction {
@@ -126,7 +126,7 @@ impl SgMapping {
         if mapped == 0 {
             return Err(ENOMEM);
         }
-        // INVARIANT: Done above.
+        // INVARIANT: Mapped above.
         (self.entries, self.mapped, self.direction) = (entries, mapped, direction);
         self.len = pages.len();
         Ok(())
@@ -136,7 +136,7 @@ impl SgMapping {
     pub(super) fn sync(&self, for_cpu: bool) {
         let device = self.pd.device();
         if !device.is_virtual() && self.mapped != 0 {
-            // SAFETY: By the invariants so many entries are mapped; the list is not changed.
+            // SAFETY: By the invariants that many entries are mapped; the list does not change.
             unsafe {
                 c::sdp_h_sg_sync(
                     device.raw(),
@@ -149,8 +149,8 @@ impl SgMapping {
         }
     }
 
-    /// Fills `sges` with the DMA addresses of the `len` bytes from `offset` on, as far as they
-    /// fit. Returns the number of bytes and of entries.
+    /// Fills `sges` with the DMA addresses of the `len` bytes from `offset` on, as far as they fit.
+    /// Returns the number of bytes and of entries.
     pub(super) fn locate(
         &self,
         offset: usize,
@@ -159,8 +159,8 @@ impl SgMapping {
     ) -> (usize, usize) {
         let mut used = 0;
         let capacity = u32::try_from(sges.len()).unwrap_or(u32::MAX);
-        // SAFETY: By the invariants so many entries are mapped (none: nothing is found), and there
-        // is space for so many results.
+        // SAFETY: By the invariants that many entries are mapped (if 0, nothing is found), and
+        // `sges` has space for the results.
         let found = unsafe {
             c::sdp_h_sg_sges(
                 self.list.as_ptr(),
@@ -176,13 +176,13 @@ impl SgMapping {
         (found, used as usize)
     }
 
-    /// Describes the mapped pages to the region, which is made if needed, with a new key, for one
+    /// Writes the mapped pages into the region, which is made if needed, with a new key, for one
     /// [`SgMapping::register`]. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered. `EINVAL`: nothing is mapped, or the region cannot take it.
-    /// `EOPNOTSUPP`: the device has no regions. `ENOMEM`.
+    /// `EBUSY`: registered. `EINVAL`: no page is mapped, or they do not fit the region.
+    /// `EOPNOTSUPP`: the device has no memory regions. `ENOMEM`.
     pub(super) fn describe(&mut self) -> Result {
         if self.registered {
             return Err(EBUSY);
@@ -207,12 +207,12 @@ impl SgMapping {
         Ok(())
     }
 
-    /// Returns the work request that registers all of it for the peer, the peer's key, and the key
-    /// of the registration before. It counts as registered from now on.
+    /// Returns the work request that registers all pages for the peer, the peer's key, and the key
+    /// of the previous registration. The region counts as registered from now on.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered already. `EINVAL`: not described, or for other access.
+    /// `EBUSY`: already registered. `EINVAL`: not described, or for other access.
     pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key, u32)> {
         if self.registered {
             return Err(EBUSY);
@@ -241,13 +241,13 @@ impl SgMapping {
         self.ready = None;
         if self.registered {
             // The invalidation did not complete, so the region is destroyed. This ends the access
-            // by its key whether or not the QP still exists.
+            // by its key, even if the QP still exists.
             self.region = None;
             self.registered = false;
         }
         if self.mapped != 0 {
-            // SAFETY: By the invariants this is mapped, once. Work requests that use it are done
-            // with: the send queue owns `self` until then.
+            // SAFETY: By the invariants this is mapped, once. Work requests that use it have ended:
+            // the send queue owns `self` until then.
             unsafe {
                 c::ib_dma_unmap_sg(
                     self.pd.device().raw(),

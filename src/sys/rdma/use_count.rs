@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Counts of uses of an object that is destroyed after the last one.
+//! Counts the uses of an object that is destroyed after the last one.
 //!
-//! While there is a use, its holder or any other caller may add one ([`UseCount`]). The count
-//! stays at zero until [`UseCount::begin`]. All actions of the users happen before zero is seen.
+//! While a use exists, its holder or any other caller may add one ([`UseCount`]). The count stays
+//! at zero until [`UseCount::begin`]. All actions of the users happen before zero is read.
 //!
 //! `tests/host/loom` compiles this file and tries all orders.
 
@@ -21,23 +21,23 @@ impl UseCount {
         UseCount(Atomic::new(0))
     }
 
-    /// Adds the first use; the caller knows that there is none. All users see what the caller did
-    /// before.
+    /// Adds the first use; the caller ensures that none exists. All users see the caller's earlier
+    /// writes.
     pub(super) fn begin(&self) {
         self.0.xchg(1, Full);
     }
 
-    /// Returns true if there is no use. All actions of the users have happened then.
+    /// Returns true if no use exists. Then all actions of the users have happened.
     pub(super) fn is_over(&self) -> bool {
         self.0.fetch_add(0, Full) == 0
     }
 
-    /// Adds a use; the caller has one. Needs no order.
+    /// Adds a use; the caller has one. Needs no ordering.
     pub(super) fn more(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// Adds a use unless there is none. Returns false if there is none.
+    /// Adds a use unless none exists. Returns false if none exists.
     #[must_use]
     pub(super) fn any_more(&self) -> bool {
         let mut n = self.0.load(Relaxed);

@@ -3,17 +3,17 @@
 //! Blocks of program memory posted to a send queue, for its work requests or for access by the
 //! peer.
 //!
-//! A block belongs to the queue until nothing can access it. This is known
+//! The queue owns a block until nothing can access it. The proof is:
 //!
 //! * for own READs and WRITEs, by their completions with any status;
 //! * for the peer's access by the success of the IB_WR_LOCAL_INV; a flushed one was not done;
 //! * otherwise by the destruction of the QP, the only one in its PD.
 //!
-//! With rxe, IB_WR_LOCAL_INV is no barrier. It makes the region invalid, while a packet of the
-//! peer that was accepted before may still be copied, 4 KiB at most. A peer that follows the
-//! protocol has no packets in flight when it reports the end of its access, because requests on
-//! one QP are handled in order. For any other peer, that copy is a race of a few microseconds that
-//! rxe leaves open; hardware does not.
+//! On rxe, IB_WR_LOCAL_INV is not a barrier. It invalidates the region while an earlier accepted
+//! packet of the peer may still be copied, 4 KiB at most. A peer that follows the protocol has no
+//! packets in flight when it reports the end of its access, because requests on one QP are executed
+//! in order. For any other peer, this copy is a race of a few microseconds that rxe leaves open;
+//! hardware does not.
 
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
@@ -32,18 +32,18 @@ const LISTS: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockId {
     index: u8,
-    /// Distinguishes it from earlier and later memory of that index.
+    /// Distinguishes the block from earlier and later ones with this index.
     number: u32,
 }
 
 impl BlockId {
-    /// Identifies no memory.
+    /// Identifies no block.
     pub(crate) const NONE: Self = BlockId {
         index: u8::MAX,
         number: 0,
     };
 
-    /// Makes the id of memory; `number` distinguishes it from others of that index.
+    /// Makes the id of a block; `number` distinguishes it from others with this index.
     pub(crate) fn new(index: u8, number: u32) -> Self {
         BlockId { index, number }
     }
@@ -56,7 +56,7 @@ impl BlockId {
 /// An RDMA READ or WRITE.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
-    /// True: READ from the peer into the block. False: WRITE.
+    /// True: READ from the peer into the block. False: WRITE. False: WRITE.
     pub(crate) read: bool,
     /// Offset in the block.
     pub(crate) offset: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Transfer {
     pub(crate) len: u32,
     /// Address at the peer.
     pub(crate) address: u64,
-    /// The peer's key.
+    /// Key of the peer's memory.
     pub(crate) rkey: u32,
     /// Cookie of the completion.
     pub(crate) cookie: u64,
@@ -80,13 +80,13 @@ pub(crate) struct BlockSpan {
     pub(crate) len: u32,
 }
 
-/// One block. The queue owns it, so that nothing can release memory that a device may access.
+/// One block. Owned by the queue, so that memory is not released while a device may access it.
 pub(super) struct BlockEntry<T: Send + 'static> {
     number: u32,
     block: OwnedBlock<T>,
     /// Number of incomplete work requests.
     pub(super) users: u16,
-    /// IB_WR_LOCAL_INV is queued.
+    /// Set when IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
 }
 
@@ -100,7 +100,7 @@ impl<T: Send + 'static> BlockEntry<T> {
         self.block.sg_mut().ok_or(EINVAL)
     }
 
-    /// Returns the mapping, if a work request may use it in that direction.
+    /// Returns the mapping, if a work request may use it in this direction.
     pub(super) fn usable(&mut self, direction: Direction) -> Result<&SgMapping> {
         let sg = self.sg()?;
         match sg.is_registered() {
@@ -137,13 +137,13 @@ impl<T: Send + 'static> BlockTable<T> {
         }
     }
 
-    /// Returns the number of entries of a list: for a transfer, or for a message from a block with
-    /// its header.
+    /// Returns the number of SGEs in a list: for a transfer, or for a message from a block with its
+    /// header.
     pub(super) fn list(&self) -> usize {
         usize::from(self.gather).max(2)
     }
 
-    /// Allocates the tables, if they are missing. Does not sleep.
+    /// Allocates the tables if they are missing. Does not sleep.
     fn prepare(&mut self) -> Result {
         if self.entries.is_empty() {
             let charged = alloc::flags::GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
@@ -189,7 +189,7 @@ impl<T: Send + 'static> BlockTable<T> {
         }
     }
 
-    /// Frees the lists: no queued work request uses one.
+    /// Marks all SGE lists as free: no queued work request uses one.
     pub(super) fn lists_are_free(&mut self) {
         self.used = 0;
     }
@@ -199,11 +199,11 @@ impl<T: Send + 'static> BlockTable<T> {
         self.entries.iter().any(Option::is_some)
     }
 
-    /// Takes a block over.
+    /// Takes over a block.
     ///
     /// # Errors
     ///
-    /// The block, at the maximum of blocks, or without memory for the tables.
+    /// Returns the block at the maximum of blocks, or if the tables cannot be allocated.
     pub(super) fn add(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> {
         if self.prepare().is_err() {
             return Err(block);
@@ -227,7 +227,7 @@ impl<T: Send + 'static> BlockTable<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: something can access it. `ENOENT`: no such block.
+    /// `EBUSY`: the device or the peer can access it. `ENOENT`: no such block.
     pub(super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
         if entry.users != 0 || entry.sg()?.is_registered() {

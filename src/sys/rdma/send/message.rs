@@ -14,9 +14,9 @@ pub(crate) struct SendWr<'a> {
     pub(crate) header: &'a [u8],
     /// Payload, from buffers that are mapped if the transport has a mapper.
     pub(crate) payload: &'a [Sge<'a>],
-    /// Request a completion. The transport may report others as well.
+    /// Requests a completion. The transport may report others as well.
     pub(crate) signaled: bool,
-    /// Notify the peer even if it waits for solicited messages only.
+    /// Notifies the peer even if it waits for solicited messages only.
     pub(crate) solicited: bool,
     /// Cookie of the completion.
     pub(crate) cookie: u64,
@@ -28,7 +28,7 @@ impl<T: Send + 'static> SendQueue<T> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: all slots are taken. `EINVAL`: the header or number of segments is too large, or
+    /// `ENOSPC`: all slots are in use. `EINVAL`: the header or number of segments is too large, or
     /// a segment is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
     pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
         if self.broken {
@@ -45,7 +45,7 @@ impl<T: Send + 'static> SendQueue<T> {
             length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
         }
         let copied = length <= MAX_COPIED;
-        // Payload that is not copied has DMA addresses, from which a driver cannot copy; and many
+        // Payload that is not copied has DMA addresses, from which a driver cannot copy; many
         // devices accept more inline bytes than requested.
         let inline = copied && length <= usize::from(self.inline);
 
@@ -82,7 +82,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Copies the header, and the payload if it is to be copied, to the slot, and fills in their
+    /// Copies the header to the slot, and the payload if it is to be copied, and fills in their
     /// SGE.
     pub(super) fn copy_own(
         &mut self,
@@ -106,7 +106,7 @@ impl<T: Send + 'static> SendQueue<T> {
                 len = len.saturating_add(bytes.len());
             }
         }
-        // An inline request has the CPU's address of the bytes.
+        // An inline request contains the CPU address of the bytes.
         let addr = match inline {
             true => own.as_ptr() as u64,
             false => self
@@ -121,7 +121,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of SGEs, including
-    /// that of the header.
+    /// the header's.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
         let per_slot = usize::from(self.max_sge).saturating_add(1);
         let sges = self.sges.chunks_exact_mut(per_slot).nth(index);
@@ -132,7 +132,7 @@ impl<T: Send + 'static> SendQueue<T> {
             return Err(EINVAL);
         };
         let mut used = 1;
-        // The buffers of a former message of this slot were dropped at its completion.
+        // The buffers of an earlier message in this slot were dropped at its completion.
         let places = sges.iter_mut().zip(&mut slot.kept);
         let payload = payload.iter().filter(|s| s.len != 0);
         for (n, (s, (sge, kept))) in (2..).zip(payload.zip(places)) {
@@ -152,11 +152,11 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(used)
     }
 
-    /// Queues a probe: an RDMA WRITE of no bytes, which only shows that the peer is alive.
+    /// Queues a probe: an RDMA WRITE of no bytes, whose completion shows that the peer is alive.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: all slots are taken. `EIO`: the queue is broken.
+    /// `ENOSPC`: all slots are in use. `EIO`: the queue is broken.
     pub(in super::super) fn probe(&mut self) -> Result {
         if self.broken {
             return Err(EIO);

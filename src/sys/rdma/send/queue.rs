@@ -26,7 +26,7 @@ pub(crate) struct SendWc {
 }
 
 impl SendWc {
-    /// A completion that the device must not report: the connection has to end.
+    /// Reported for a completion that the device must not report: the connection has to end.
     const INVALID: Self = SendWc {
         cookie: 0,
         status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
@@ -37,9 +37,9 @@ impl SendWc {
 /// Kind of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WcKind {
-    /// A message, or a request that is reported only when it fails.
+    /// A message, or a request that is reported only if it fails.
     Message,
-    /// An RDMA READ or WRITE of this many bytes of a block, or a message with them.
+    /// An RDMA READ or WRITE of this many bytes of a block, or a message with as many bytes of it.
     Transfer(u32),
     /// An invalidation of the peer's access.
     Access,
@@ -67,13 +67,13 @@ pub(super) enum WrKind {
 pub(super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
-    /// Set if it has a completion of its own.
+    /// Set if the request has its own completion.
     signaled: bool,
-    /// Buffers that the device reads for a message.
+    /// Buffers that the device reads for the message.
     pub(super) kept: [Option<Arc<Mapping>>; MAX_SGES as usize],
 }
 
-/// A work request of one kind or the other.
+/// A work request of either kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union WorkRequest {
@@ -89,7 +89,8 @@ impl WorkRequest {
     }
 
     fn head(&mut self) -> &mut c::ib_send_wr {
-        // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
+        // SAFETY: Both kinds begin with an `ib_send_wr`, and are plain data that is valid in any
+        // state.
         unsafe { &mut self.rdma.wr }
     }
 
@@ -109,7 +110,7 @@ pub(crate) enum Unacknowledged {
     Signaled,
 }
 
-/// The reusable parts of a queue without its QP.
+/// Reusable parts of a queue, without its QP.
 pub(in super::super) struct SendParts {
     cq: Cq,
     slots: KVec<SendSlot>,
@@ -311,7 +312,7 @@ impl<T: Send + 'static> SendQueue<T> {
             wr.send_flags = flags;
             wr.__bindgen_anon_1.wr_id = self.tail;
         }
-        // INVARIANT: The slot keeps what the request accesses, or is counted as a user of it.
+        // INVARIANT: The slot keeps the memory of the request, or is counted as a user of it.
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -338,20 +339,21 @@ impl<T: Send + 'static> SendQueue<T> {
                 // request begins with the same fields.
                 unsafe { wrs.add(self.slot_of(following)).cast::<c::ib_send_wr>() }
             };
-            // SAFETY: As above; nobody else refers to the elements.
+            // SAFETY: As above; the elements have no other users.
             unsafe {
                 (*wrs.add(self.slot_of(position)).cast::<c::ib_send_wr>()).next = next;
             }
             position = following;
         }
-        // INVARIANT: All is posted. A request that the device has not taken stays in its slot.
+        // INVARIANT: All requests are posted. A request that the device has not accepted stays in
+        // its slot.
         self.flushed = self.tail;
         // The driver has copied the SGE lists when it returns.
         self.blocks.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. Memory that the device
         // accesses for a request is kept by its slot, the headers' block or `direct` until the
-        // completion or until the QP is destroyed.
+        // completion or the destruction of the QP.
         let ret = to_result(unsafe {
             c::sdp_h_ib_post_send(qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
         });
@@ -382,10 +384,10 @@ impl<T: Send + 'static> SendQueue<T> {
                 }
             }
             let wc = self.cq.take()?;
-            // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
+            // SAFETY: Sends contain a number, not a pointer; both are plain bits.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
             if position < self.first {
-                // of a QP that had this CQ before
+                // of a QP that used this CQ before
                 continue;
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
@@ -399,7 +401,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     /// Returns true if a later completion has overtaken that of the request at `head`. The device
-    /// may still access its memory, so the slot keeps that until the QP is destroyed.
+    /// may still access its memory, so the slot keeps it until the QP is destroyed.
     fn is_overtaken(&mut self) -> bool {
         let last = self.head.wrapping_add(1) == self.done;
         let slot = self.slots.get(self.slot_of(self.head));
@@ -410,7 +412,8 @@ impl<T: Send + 'static> SendQueue<T> {
         overtaken
     }
 
-    /// Takes the complete request at `head` out of the ring. Returns it if it is to be reported.
+    /// Takes the complete request at `head` out of the ring. Returns the request if it is to be
+    /// reported.
     fn retire(&mut self) -> Option<SendWc> {
         let last = self.head.wrapping_add(1) == self.done;
         let status = match last {
@@ -424,7 +427,7 @@ impl<T: Send + 'static> SendQueue<T> {
             .get(following)
             .map_or(WrKind::Message, |s| s.what);
         let slot = self.slots.get_mut(index)?;
-        // INVARIANT: It is complete, so the device accesses nothing for it any more.
+        // INVARIANT: The request is complete, so the device no longer accesses its memory.
         slot.kept = Default::default();
         let (cookie, what) = (slot.cookie, slot.what);
         self.head = self.head.wrapping_add(1);

@@ -14,7 +14,7 @@ use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
 
 impl<T: Send + 'static> SendQueue<T> {
-    /// Slots reserved for messages, so that none waits for a transfer.
+    /// Returns the number of slots reserved for messages, so that none waits for a transfer.
     fn reserve(&self) -> u16 {
         (self.slots.len() / 4) as u16
     }
@@ -39,12 +39,12 @@ impl<T: Send + 'static> SendQueue<T> {
             .min(self.rdma_space())
     }
 
-    /// Takes a block over.
+    /// Takes over a block.
     ///
     /// # Errors
     ///
-    /// The block, if it is not mapped for this QP, at the maximum of blocks, or without memory for
-    /// the tables.
+    /// Returns the block if it is not mapped for this QP, at the maximum of blocks, or if the
+    /// tables cannot be allocated.
     pub(in super::super) fn post_block(
         &mut self,
         block: OwnedBlock<T>,
@@ -60,12 +60,13 @@ impl<T: Send + 'static> SendQueue<T> {
         self.blocks.take_back(block)
     }
 
-    /// Queues the registration of all of the memory for the peer, and returns its key.
+    /// Queues the registration of the whole block for the peer, and returns its key.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not made for this
-    /// access, or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
+    /// `ENOSPC`: the queue is full. `EBUSY`: the peer already has access. `EINVAL`: not prepared
+    /// for this access, or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is
+    /// broken.
     pub(in super::super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
@@ -86,13 +87,14 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(key)
     }
 
-    /// Returns true if no IB_WR_LOCAL_INV has to go before a registration. After a loss rxe carries
-    /// out an IB_WR_REG_MR again, and it fails, unless one is before it (docs/kernel-notes.md).
+    /// Returns true if a registration needs no IB_WR_LOCAL_INV before it. After a packet loss rxe
+    /// executes an IB_WR_REG_MR again, which fails unless an IB_WR_LOCAL_INV precedes it
+    /// (docs/kernel-notes.md).
     fn registers_alone(&self) -> bool {
         self.is_empty() || !self.mapper.mapper().is_rxe()
     }
 
-    /// Returns the work request at `tail`, a part of the registration of a block.
+    /// Returns the work request at `tail`, to be filled in for the registration of a block.
     fn registering(&mut self, block: BlockId) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
@@ -106,18 +108,18 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(wr)
     }
 
-    /// Queues the invalidation of the peer's access. The caller knows that the peer has no request
-    /// in flight; otherwise the QP has to be destroyed.
+    /// Queues the invalidation of the peer's access. The caller ensures that the peer has no
+    /// request in flight; otherwise the QP has to be destroyed.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
-    /// `ENOENT`: no such block. `EIO`: the queue is broken.
+    /// `ENOSPC`: the queue is full. `EALREADY`: already invalidated. `EINVAL`: the peer has no
+    /// access. `ENOENT`: no such block. `EIO`: the queue is broken.
     pub(in super::super) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
-        // Requests that free memory may use a few more slots than those that use it.
+        // Requests that release memory may use a few more slots than those that use it.
         if self.space() <= self.reserve() / 2 {
             return Err(ENOSPC);
         }
@@ -144,13 +146,13 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if
-    /// these are in more segments than one work request can have.
+    /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if these
+    /// have more segments than one work request allows.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EBUSY`: the peer has
-    /// access to the memory. `EINVAL`: outside the memory, no bytes, or memory in other use.
+    /// `ENOSPC`: the queue is full, or the maximum number of READs is in flight. `EBUSY`: the peer
+    /// has access to the memory. `EINVAL`: outside the block, no bytes, or memory in other use.
     /// `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
     pub(in super::super) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         if self.broken {
@@ -166,7 +168,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(len)
     }
 
-    /// Calls `fill` for a free SGE list, which is in use then until the queue is posted.
+    /// Calls `fill` for a free SGE list, which is then in use until the queue is posted.
     fn with_list<R>(
         &mut self,
         fill: impl FnOnce(&mut Self, &mut [c::ib_sge]) -> Result<R>,
@@ -188,12 +190,12 @@ impl<T: Send + 'static> SendQueue<T> {
         r
     }
 
-    /// Queues a message whose payload is part of a block, and not in `message`; it completes like
-    /// a transfer.
+    /// Queues a message whose payload is part of a block, not of `message`; it completes like a
+    /// transfer.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: all slots are taken. `EBUSY`: the peer has access to the block. `EINVAL`: the
+    /// `ENOSPC`: all slots are in use. `EBUSY`: the peer has access to the block. `EINVAL`: the
     /// header is too large, or more than [`Self::block_payload`]. `ENOENT`: no such block. `EIO`:
     /// the queue is broken.
     pub(in super::super) fn post_block_span(
@@ -262,7 +264,7 @@ impl<T: Send + 'static> SendQueue<T> {
         self.blocks.find(block)?.usable(Direction::ToDevice)
     }
 
-    /// Returns the number of these bytes of a block that fit in one message; 0: none.
+    /// Returns how many of these bytes of a block fit in one message; 0: none.
     pub(in super::super) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         let places = self.blocks.list().saturating_sub(1);
         let is_full = self.blocks.used.saturating_add(places) > self.blocks.sges.len();
