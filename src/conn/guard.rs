@@ -199,8 +199,7 @@ impl Deliver<'_> {
         core::mem::take(&mut self.wakeups)
     }
 
-    /// Does deferred work without the lock, and delivers wakeups. Most holds of the lock need
-    /// neither.
+    /// Does deferred work without the lock, and delivers wakeups. Most calls find none.
     #[inline(never)]
     fn notify(&mut self) {
         self.serve();

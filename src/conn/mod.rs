@@ -351,8 +351,7 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            // Only calls add blocks: if no block is posted now, none is until the end of this
-            // function.
+            // Only calls add blocks: if none is posted now, none is until this function ends.
             let zcopy = self.zcopy.has_posted();
             if zcopy {
                 // Saves another pass if the invalidations complete at once. `transmit` reports the

@@ -139,8 +139,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Puts the first buffer's memory back after `n` bytes were read. Returns the buffer if it is
-    /// empty.
+    /// Puts the first buffer's memory back after `n` bytes were read. Returns an empty buffer.
     #[inline]
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;

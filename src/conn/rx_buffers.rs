@@ -161,8 +161,7 @@ impl RxBuffers {
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
-            // Reached only if the peer has spent its last credits on payload. No buffers are added
-            // for it.
+            // Reached only if the peer has spent its last credits on payload: no buffers are added.
             return 0;
         }
         let left = rcvbuf.saturating_sub(unread);
@@ -242,8 +241,8 @@ impl Connection {
         }
     }
 
-    /// Sets the retry timer if, for lack of memory, the peer may not send or a sent message has not
-    /// arrived.
+    /// Sets the retry timer if lack of memory keeps the peer from sending or a message from
+    /// arriving.
     pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
             let longer = self.rx_buffers.pause.saturating_mul(2);

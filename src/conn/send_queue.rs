@@ -242,8 +242,7 @@ impl SendQueue {
         Some(&mut c.buffer)
     }
 
-    /// Returns the segments of the next `n` unsent bytes; `n` is at most
-    /// [`SendQueue::contiguous`].
+    /// Returns the segments of the next `n` unsent bytes; `n` is at most [`SendQueue::contiguous`].
     pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
         let mut sges = [const { None }; SGES];
         let (mut left, mut count) = (n, 0);

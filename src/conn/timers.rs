@@ -84,8 +84,7 @@ impl Timers {
         due
     }
 
-    /// Returns the time until the earliest of these deadlines and of `others`, which are not in the
-    /// table.
+    /// Returns the time until the earliest deadline of the table and of `others`.
     pub(crate) fn next<const N: usize>(
         &self,
         others: [Option<Jiffies>; N],

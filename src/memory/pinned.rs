@@ -200,8 +200,7 @@ impl Block<Charged> {
         match params::pin_cache() {
             0 => false,
             1.. => true,
-            // next to a single copy, pinning takes much of the time; next to a device's work it
-            // does not
+            // pinning takes long compared to a copy, but not compared to a device's transfer
             _ => self.mapper().is_none(),
         }
     }

@@ -20,8 +20,7 @@
 //! | 1    | a message about adverts, or an empty Data, that gives the peer new credits (CA4-82) |
 //! | 0    | nothing                                                             |
 //!
-//! So an end that has read bytes can always report it, and two ends with full buffers do not
-//! deadlock.
+//! So an end can always report that it has read bytes, and two full ends do not deadlock.
 //!
 //! # When to send a credit update
 //!

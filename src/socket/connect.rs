@@ -65,8 +65,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // Returns this even if the reply has arrived, since on TCP a reply waits for the socket
-        // lock.
+        // Even if the reply has arrived: on TCP it waits for the socket lock.
         return Err(EINPROGRESS.into());
     }
     loop {

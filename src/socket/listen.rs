@@ -57,8 +57,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     r
 }
 
-/// Checks that no other user listens on TCP: clients of `IPPROTO_SDP` expect the TCP listener's
-/// service.
+/// Checks that no other user listens on TCP: clients of `IPPROTO_SDP` expect that service.
 ///
 /// # Errors
 ///

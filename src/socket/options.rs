@@ -127,8 +127,7 @@ fn uncork(sk: &SdpSock, nodelay: bool) {
     c.progress();
 }
 
-/// Returns the time that TCP uses for `TCP_DEFER_ACCEPT`: up to the end of a retransmission, in
-/// seconds.
+/// Returns TCP's time for `TCP_DEFER_ACCEPT` in seconds: up to the end of a retransmission.
 fn deferral(wanted: i32) -> u32 {
     let wanted = wanted.max(0) as u32;
     if wanted == 0 {

@@ -49,8 +49,7 @@ fn wants_space(sk: &SdpSock, events: u32) -> bool {
     !never && events & c::EPOLLOUT == 0
 }
 
-/// Returns the events under one hold of the lock, under which state, shutdown and error change
-/// together.
+/// Returns the events of one hold of the lock: state, shutdown and error are consistent.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {

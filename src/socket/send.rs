@@ -173,11 +173,9 @@ fn by_parts(
     Ok(Some(most.min(left)))
 }
 
-/// Queues a copy of the next bytes of the call, as many as fit a chunk and at most `most`, and
-/// sends.
+/// Queues a copy of the next bytes, as many as fit a chunk and at most `most`, and sends.
 ///
-/// Errors: Those of [`make`] and [`commit`], `EFAULT`. Exactly the queued bytes are counted in the
-/// message.
+/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
 fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();

@@ -131,8 +131,7 @@ pub(super) fn admit(sk: &SdpSock) {
     }
 }
 
-/// Moves a new connection to its listener, for accept(2), or destroys it if the listener has
-/// stopped.
+/// Moves a new connection to its listener, for accept(2), or destroys it without one.
 fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     if slot.hand_over(child).is_err() {
         destroy_unaccepted(child.into());

@@ -26,8 +26,8 @@
 struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
-	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (DRBD does):
-	 * writes by tcp_sock_set_*() land here. Only NODELAY is read.
+	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (DRBD does): tcp_sock_set_*()
+	 * writes here. Only NODELAY is read.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;

@@ -117,8 +117,7 @@ impl Memory {
         // INVARIANT: Allocated above, all zero; if `Arc::new` fails, the drop of the block frees
         // it.
         let block = Arc::new(Block { start, size }, gfp)?;
-        // INVARIANT: The block is new, so this is its first `Memory`, and no other function makes
-        // one.
+        // INVARIANT: The block is new, and no other function makes a `Memory` of it.
         Ok(Memory { block })
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Functions for pinned pages and memory regions that Rust cannot call directly; see pin_helpers.h.
+/* Functions for pinned pages and MRs that Rust cannot call directly; see pin_helpers.h.
  */
 
 #include <linux/highmem.h>

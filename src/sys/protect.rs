@@ -139,8 +139,7 @@ impl<H: Handler> Protector<H> {
         Ok(open)
     }
 
-    /// Waits until the userfaultfd is ready. Context: process, may sleep; a fatal signal ends the
-    /// wait.
+    /// Waits until the userfaultfd is ready, or for a fatal signal. Context: process.
     ///
     /// # Errors
     ///

@@ -39,8 +39,7 @@ void sdp_h_protect_stop(void)
 
 /*
  * Executes an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
- * unmapped it; then this must not wait for a page mapped in its place, which the program may
- * control.
+ * unmapped it; then this must not wait for another page there, which the program may control.
  */
 static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slot)
 {
@@ -239,7 +238,7 @@ static void give_args_back(struct work_struct *work)
 		return;
 	if (mmget_not_zero(p->mm)) {
 		kthread_use_mm(p->mm);
-		/* Skipped if the program has mapped other memory at this address, which must not be waited for.
+		/* Skipped if the program has mapped other memory there: it must not be waited for.
 		 */
 		if (get_user_pages_fast_only(p->args, 1, 0, &page) == 1) {
 			if (page == p->page)

@@ -47,8 +47,7 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 
 /*
  * Returns the number of pins that listed memory holds on a folio mapped at `start`. Memory mapped
- * at this address before had other pages. Not all pins of a folio mapped in several places are
- * found.
+ * there before had other pages. Pins of a folio mapped in several places may be missed.
  */
 static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
 {

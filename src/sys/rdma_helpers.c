@@ -221,8 +221,7 @@ static u8 traffic_class(struct net_device *dev, int priority)
 
 /*
  * Returns the service level for SO_PRIORITY, if the route is known: on Ethernet the device maps it.
- * On InfiniBand the subnet manager sets the path's service level: with another one packets may be
- * lost.
+ * On InfiniBand the subnet manager sets it: with another one packets may be lost.
  */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {

@@ -6,8 +6,7 @@ use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
 use kernel::prelude::*;
 
-/// Maximum size of a header, including bytes sent in the same message without a buffer of their
-/// own.
+/// Maximum size of a header, including message bytes without a buffer of their own.
 pub(crate) const HEAD: usize = 40;
 /// Size of the header before the payload of Data (BSDH).
 pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;

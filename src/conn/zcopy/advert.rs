@@ -139,8 +139,7 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if the owner may take the memory back: nothing accesses it, or the transport
-    /// owns it.
+    /// Returns true if the owner may take the memory back: unused, or owned by the transport.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

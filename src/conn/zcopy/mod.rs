@@ -101,8 +101,7 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Zero-copy state of a connection, `None` until first used. Reads of a missing state see a default
-/// one.
+/// Zero-copy state of a connection, `None` until first used: then reads see a default one.
 pub(crate) struct ZcopyBox(Option<KBox<Zcopy>>);
 
 impl ZcopyBox {

@@ -110,8 +110,7 @@ impl Connection {
         self.offer_advert(sk, wakeups);
     }
 
-    /// Offers the peer's advert to a waiting call, or refuses it: pollers do not wait in a receive
-    /// call.
+    /// Offers the peer's advert to a waiting call, or refuses it: no poller waits in a call.
     pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         wakeups.add(Wakeup::Zcopy);
         if sk.is_watched() {

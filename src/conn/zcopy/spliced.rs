@@ -112,8 +112,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     Some(Added::Block)
 }
 
-/// Begins a collection with the next pages of a call, and takes them. `None`: the caller has to
-/// copy.
+/// Begins a collection with the next pages of a call, and takes them. `None`: copy.
 fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
     let (at, len) = message.run(want)?;

@@ -221,8 +221,7 @@ impl Model {
         }
     }
 
-    /// The peer returns its adverts: by a refusal, or by a sink advert sent before it has seen
-    /// them.
+    /// The peer returns its adverts: by a refusal, or by a sink advert that crosses them.
     fn peer_returns(&mut self, for_space: bool) {
         let read = self.held.first().map_or(0, |h| h.2);
         if for_space && read > 0 {

@@ -223,8 +223,7 @@ fn a_block_that_begins_while_a_move_is_read_is_not_settled() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     assert_eq!(r.is_settled(a), Some(true));
-    // mremap(2) returns once its event is read; the program then maps memory at that address and
-    // sends it
+    // mremap(2) returns once its event is read; the program then maps and sends other memory there
     r.reading = true;
     let b = begin(&mut r, range(1, 4), 2).unwrap();
     assert_eq!(r.is_settled(b), None);

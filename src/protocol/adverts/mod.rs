@@ -77,7 +77,6 @@ pub enum ZeroCopy {
     Off,
     /// All, with peers known to support them.
     On,
-    /// All, and the peer is assumed to support SrcAvail: only for peers that the administrator is
-    /// sure of.
+    /// All, and the peer is assumed to support SrcAvail: set by the administrator.
     Forced,
 }

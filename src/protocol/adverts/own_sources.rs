@@ -113,8 +113,7 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts of
-    /// this end.
+    /// Handles a valid sink advert of the peer. Returns true if it has voided own source adverts.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         let Some(oldest) = self.adverts.front() else {
             return Ok(false);

@@ -44,8 +44,7 @@ pub enum Event {
     },
     /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
     SinkAdvert {
-        /// Set if all source adverts of this end return to the owner: the peer has received nothing
-        /// of them.
+        /// Set if all source adverts of this end return to the owner: the peer has read none.
         returned: bool,
     },
     /// The peer has written to the oldest sink advert of this end: the block returns to the owner.
@@ -140,8 +139,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Updates the record of the peer's credits. Three credits are few: a ChRcvBufAck may use one
-    /// more.
+    /// Updates the record of the peer's credits. Three are few: a ChRcvBufAck may use one.
     fn note_stale_record(&mut self, message: &Message, event: Event) {
         if self.own_line() {
             return;

@@ -87,9 +87,8 @@ fn who_cannot_cancel_is_refused() {
     }
 }
 
-/// The peer could send the cancel, until its own updates have used up the buffers of this end.
-/// This end has no credit to announce more. A signal or a timeout could then not end the peer's
-/// call.
+/// The peer could send the cancel, until its own updates have used up the buffers of this end. This
+/// end has no credit to announce more. A signal or a timeout could then not end the peer's call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {

@@ -22,8 +22,7 @@ fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// Returns a pair with an OFED peer: SrcAvails are sent to it in Combined mode, with one inline
-/// byte.
+/// Returns a pair with an OFED peer: it gets SrcAvails in Combined mode, with an inline byte.
 fn ofed() -> Pair {
     pair(|p| {
         p.zero_copy = ZeroCopy::Forced;

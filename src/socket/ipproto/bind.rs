@@ -19,8 +19,7 @@ use crate::sys::net::tcp::{Name, Tcp};
 use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
-/// Maximum number of other ports that TCP chooses if SDP has assigned the first one to another
-/// socket.
+/// Maximum number of ports that TCP chooses while SDP has assigned them to other sockets.
 const TRIES: u32 = 100;
 
 pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {

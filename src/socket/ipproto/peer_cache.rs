@@ -4,8 +4,7 @@
 //! a while. Hosts that have replied by SDP, even by a refusal, are in it, too: if such a host is
 //! silent, it is not assumed to lack SDP.
 //!
-//! Each entry has one slot of a small table, shared with others: a later entry replaces an earlier
-//! one.
+//! Each entry has one slot of a small table; a later entry for a slot replaces an earlier one.
 
 use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;

@@ -295,8 +295,7 @@ impl Netns {
         f(&mut self.totals.lock())
     }
 
-    /// Returns the sum of all counters. Holds `sockets` for one socket at a time: any user may call
-    /// it often.
+    /// Returns the sum of all counters. Locks `sockets` for one at a time: any user may call it.
     pub(crate) fn stats(&self) -> Stats {
         let one = self.summing.lock();
         let mut sum = Stats::new();

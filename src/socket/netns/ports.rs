@@ -156,8 +156,8 @@ impl Ports {
             let start = random_below(half.len() as u32) as usize;
             let later = half.clone().skip(start);
             for candidate in Iterator::chain(later, half.take(start)) {
-                // another socket may hold it at another address; only the number decides about
-                // sharing
+                // another socket may hold it at another address: sharing depends on the number
+                // alone
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)

@@ -34,7 +34,7 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
-    /// poll(2): the events that are there, as EPOLL* bits. The caller is already registered as a
+    /// poll(2): returns the current events, as EPOLL* bits. The caller is already registered as a
     /// waiter.
     pub(crate) poll: fn(&Sock<T>) -> u32,
     pub(crate) send: fn(&Sock<T>, &mut SendMsg<'_>) -> Result<usize>,

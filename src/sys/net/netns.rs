@@ -27,8 +27,7 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     fn init() -> impl PinInit<Self, Error>;
     /// Handles the completed setup of the namespace.
     fn start(this: &Arc<Self>) -> Result;
-    /// Handles the end of the namespace: programs have no more sockets in it; kernel users may have
-    /// some.
+    /// Handles the end of the namespace, when only kernel users may have sockets in it.
     fn stop(this: &Arc<Self>);
 }
 

@@ -122,8 +122,7 @@ impl<T: Family> Drop for Families<T> {
     }
 }
 
-/// Registers `IPPROTO_SDP` with the number in the module's parameter. Returns false if it is
-/// disabled.
+/// Registers `IPPROTO_SDP` with the number in the module's parameter. False: disabled.
 ///
 /// # Safety
 ///

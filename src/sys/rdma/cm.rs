@@ -403,8 +403,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
         c::ib_cm_event_type_IB_CM_DREP_RECEIVED => CmEvent::DisconnectReply,
         c::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::DisconnectUnanswered,
         c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::TimeWaitOver,
-        // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: alternate paths are not
-        // used.
+        // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: no alternate paths.
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.

@@ -330,8 +330,8 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         }),
         GFP_KERNEL,
     )?;
-    // INVARIANT: `uses` begins with 1, for this object. `ib_core` calls `remove` before the device
-    // is freed.
+    // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before it frees the
+    // device.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
         unused(device);

@@ -387,8 +387,7 @@ impl<T: Send + 'static> Endpoint<T> {
     ///
     /// # Errors
     ///
-    /// `EIO`: a CQ has failed. Others: from the driver. On error the endpoint cannot be used any
-    /// more.
+    /// `EIO`: a CQ has failed. Others: from the driver. After an error the endpoint is unusable.
     pub(crate) fn flush(&mut self) -> Result {
         if self.receive.cq().has_failed() || self.send.cq().has_failed() {
             return Err(EIO);

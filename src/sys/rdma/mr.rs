@@ -110,8 +110,7 @@ impl Region {
         unsafe { (*self.raw()).rkey }
     }
 
-    /// Writes memory into the MR with a new key and address, for the work request that registers
-    /// it.
+    /// Prepares the MR with memory, a new key and address, for the registering work request.
     ///
     /// # Safety
     ///

@@ -190,8 +190,7 @@ impl QueuePair {
         unsafe { c::sdp_h_ib_warn_qp(self.device.raw(), self.number) }
     }
 
-    /// Returns the maximum number of RDMA READs that this end may have in flight; 0 until they may
-    /// be posted.
+    /// Returns the maximum number of this end's RDMA READs; 0 until they may be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8
     }

@@ -144,8 +144,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// Returns the buffer if it is not mapped for receiving, if the queue is full, or if it is
-    /// broken.
+    /// Returns the buffer if it is not mapped for receiving, or the queue is full or broken.
     pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.queued == self.slots.len() && self.flush().is_err() {
             return Err(b);
@@ -244,8 +243,7 @@ impl ReceiveQueue {
         self.posted = self.posted.saturating_sub(1);
         let mut len = 0;
         if status.is_success() {
-            // An RDMA WRITE with immediate data also consumes a receive, but writes nothing into
-            // it.
+            // An RDMA WRITE with immediate data consumes a receive, too, but leaves it empty.
             if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
                 len = wc.byte_len.min(buffer.capacity() as u32);
                 mapping.sync_for_cpu(&self.mapper, len as usize);

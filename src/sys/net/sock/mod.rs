@@ -193,8 +193,7 @@ impl<T: InNet> Sock<T> {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Returns the offsets of the namespace's state and of the socket layer's part within the
-    /// object.
+    /// Returns the offsets in the object of the namespace's state and the socket layer's part.
     pub(in crate::sys) const NETNS_OFFSET: usize = offset_of!(Self, netns);
     pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
 }

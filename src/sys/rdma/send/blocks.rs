@@ -5,9 +5,9 @@
 //!
 //! The queue owns a block until nothing can access it. The proof is:
 //!
-//! * for own READs and WRITEs, by their completions with any status;
-//! * for the peer's access by the success of the IB_WR_LOCAL_INV; a flushed one was not done;
-//! * otherwise by the destruction of the QP, the only one in its PD.
+//! * for own READs and WRITEs, their completions with any status;
+//! * for the peer's access, a successful IB_WR_LOCAL_INV (a flushed one was not executed);
+//! * otherwise the destruction of the QP, the only one in its PD.
 //!
 //! On rxe, IB_WR_LOCAL_INV is not a barrier. It invalidates the region while an earlier accepted
 //! packet of the peer may still be copied, 4 KiB at most. A peer that follows the protocol has no

@@ -82,8 +82,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Copies the header to the slot, and the payload if it is to be copied, and fills in their
-    /// SGE.
+    /// Copies the header, and payload that is to be copied, to the slot; fills in their SGE.
     pub(super) fn copy_own(
         &mut self,
         index: usize,

@@ -89,8 +89,7 @@ impl WorkRequest {
     }
 
     fn head(&mut self) -> &mut c::ib_send_wr {
-        // SAFETY: Both kinds begin with an `ib_send_wr`, and are plain data that is valid in any
-        // state.
+        // SAFETY: Both kinds begin with an `ib_send_wr`, and are plain data, valid in any state.
         unsafe { &mut self.rdma.wr }
     }
 
@@ -345,8 +344,7 @@ impl<T: Send + 'static> SendQueue<T> {
             }
             position = following;
         }
-        // INVARIANT: All requests are posted. A request that the device has not accepted stays in
-        // its slot.
+        // INVARIANT: All are posted. A request that the device has not accepted stays in its slot.
         self.flushed = self.tail;
         // The driver has copied the SGE lists when it returns.
         self.blocks.lists_are_free();
@@ -412,8 +410,7 @@ impl<T: Send + 'static> SendQueue<T> {
         overtaken
     }
 
-    /// Takes the complete request at `head` out of the ring. Returns the request if it is to be
-    /// reported.
+    /// Takes the complete request at `head` out of the ring; returns it if it is to be reported.
     fn retire(&mut self) -> Option<SendWc> {
         let last = self.head.wrapping_add(1) == self.done;
         let status = match last {

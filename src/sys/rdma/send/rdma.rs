@@ -64,9 +64,8 @@ impl<T: Send + 'static> SendQueue<T> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: the queue is full. `EBUSY`: the peer already has access. `EINVAL`: not prepared
-    /// for this access, or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is
-    /// broken.
+    /// `ENOSPC`: the queue is full. `EBUSY`: the peer has access. `EINVAL`: not prepared for this,
+    /// or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
     pub(in super::super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
@@ -88,8 +87,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     /// Returns true if a registration needs no IB_WR_LOCAL_INV before it. After a packet loss rxe
-    /// executes an IB_WR_REG_MR again, which fails unless an IB_WR_LOCAL_INV precedes it
-    /// (docs/kernel-notes.md).
+    /// repeats an IB_WR_REG_MR, which fails without one (docs/kernel-notes.md).
     fn registers_alone(&self) -> bool {
         self.is_empty() || !self.mapper.mapper().is_rxe()
     }
