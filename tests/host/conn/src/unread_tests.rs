@@ -80,6 +80,10 @@ fn poll_does_not_count_a_byte_for_msg_oob_that_is_next() {
         }
         assert!(!unread.reaches(usize::MAX, false, || false));
     }
+    // nothing else has arrived
+    let mut alone = Unread::default();
+    alone.received(1, Some(b'!'));
+    assert!(!alone.reaches(1, false, || true) && alone.reaches(1, true, || false));
 }
 
 #[test]
