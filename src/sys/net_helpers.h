@@ -26,7 +26,7 @@
 struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
-	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (DRBD does): tcp_sock_set_*()
+	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (as DRBD): tcp_sock_set_*()
 	 * writes here. Only NODELAY is read.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];

@@ -44,7 +44,7 @@ static int set_bounded(const char *text, const struct kernel_param *param)
 	value = clamp(given, b->least, b->most);
 	if (value != given) {
 		/*
-		 * A wrong value in modprobe.d must not prevent loading: each socket() would run modprobe again.
+		 * A wrong value must not prevent loading: each socket() would run modprobe.
 		 * An invalid ipproto number has no nearest valid one.
 		 */
 		if (THIS_MODULE->state == MODULE_STATE_LIVE ||

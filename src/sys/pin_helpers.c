@@ -308,8 +308,7 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 		char *dst = kmap_local_page(page);
 		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
 
-		/* whole pages, since the buffers of most programs have equal offsets: the fastest method
-		 */
+		/* most buffers have equal offsets: copying whole pages is the fastest method */
 		if (n == PAGE_SIZE)
 			copy_page(dst, (void *)src);
 		else

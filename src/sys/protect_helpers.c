@@ -119,7 +119,7 @@ static int make_args(struct sdp_h_protect *p)
 	if (IS_ERR_VALUE(args))
 		return (int)args;
 	mmap_write_lock(p->mm);
-	/* The program may meanwhile have mapped memory at this address whose faults it handles itself. */
+	/* The program may have mapped memory at this address whose faults it handles itself. */
 	vma = vma_lookup(p->mm, args);
 	own = vma && vma_is_anonymous(vma) && !userfaultfd_armed(vma);
 	if (own && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)

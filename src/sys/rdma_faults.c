@@ -147,13 +147,11 @@ int sdp_h_faulty_post_send(struct ib_qp *qp, const struct ib_send_wr *first)
 	union request copy;
 	int error, ret;
 
-	/* The SGEs of an inline request contain CPU addresses; those of headers are always inline. */
+	/* The SGEs of an inline request contain CPU addresses; headers are always inline. */
 	for (wr = first; wr; wr = wr->next)
 		WARN_ON_ONCE((wr->send_flags & IB_SEND_INLINE) && wr->num_sge > 1);
 
-	/* One request per call is enough. The object that contains a link belongs to the caller and is
-	 * writable.
-	 */
+	/* one per call is enough; the caller owns the object with the link, and may write to it */
 	for (wr = first; wr; link = (const struct ib_send_wr **)&wr->next, wr = wr->next) {
 		error = fault_of(wr);
 		if (error) {

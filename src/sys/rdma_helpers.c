@@ -192,7 +192,7 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	/* Without IPv6 there are no routing tables to search. */
 	if (!ipv6_mod_enabled())
 		return false;
-	/* A peer may claim any address: reject addresses that are not a host's, and special ones. */
+	/* A peer may claim any address: reject those of no host. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;
 	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,

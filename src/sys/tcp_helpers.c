@@ -109,7 +109,7 @@ static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flag
 {
 	struct wait_queue_head *pollers = entry->private;
 
-	/* pairs with the barrier in poll_wait(): the waker has one after the change of TCP's state */
+	/* pairs with the barrier in poll_wait(): the waker has one after TCP's state */
 	if (waitqueue_active(pollers))
 		__wake_up(pollers, mode, key ? 1 : 0, key);
 	return 0;
