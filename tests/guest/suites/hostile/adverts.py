@@ -26,8 +26,8 @@ def ofed_hello(e):
 
 
 def sender(e, bed, memory, size=None):
-    """Returns (attacker, victim, task, advert): the victim sends from the memory, and the attacker
-    has its advert. A victim that was too slow and copied is replaced by another."""
+    """Returns (attacker, victim, task, advert): the victim sends the memory, and the attacker has
+    its advert. A victim that was too slow and copied is replaced by another one."""
     for _ in range(5):
         attacker, victim = bed.connect()
         eager(victim)
@@ -51,8 +51,8 @@ def broken(e, task, victim, what, errors=RESETS):
 
 @case(reference=False, timeout=120)
 def wild_sources(e):
-    """SrcAvail of memory that is not registered, not all of it, or no longer: the READ fails, and
-    with it this call alone."""
+    """SrcAvail of memory that is unregistered, too short, or no longer registered: the READ and
+    this call fail."""
     bed = raw.Bed(e)
     memory = Memory(1 << 20).fill(1)
     bystander = bed.connect()
@@ -85,7 +85,7 @@ def wild_sources(e):
             attacker.send(SRCAVAIL, make(attacker))
             error = task.result()
             if isinstance(error, int):
-                # the part that is lent may be read, and what is behind it then fails the next call
+                # advertised memory may be read; access beyond it makes the next call fail
                 e.check(0 < error <= SIZE and target.map[:error] == memory.map[:error], f"{what}: {error} bytes")
                 error = e.outcome(calls.recv_at, victim, target.address, 1 << 20)
             e.check(error in RESETS, f"{what}: {error}")
@@ -118,8 +118,8 @@ def lent_in_part(e):
 
 @case(reference=False, timeout=60)
 def lost_in_the_middle(e):
-    """A receive call has bytes when its READ of more fails, and returns those. The next call gives
-    the error, not an end of the stream that the peer has never sent."""
+    """A receive call has read some bytes when its next READ fails: it returns those. The next call
+    returns the error, not an end of the stream, which the peer has not sent."""
     bed = raw.Bed(e)
     for pair in (bed.connect, bed.accept):
         attacker, victim = pair()
@@ -158,7 +158,7 @@ def good_source(e):
 
 @case(reference=False, timeout=60)
 def nobody_reads(e):
-    """Adverts at a victim whose program does not receive, cancelled or not; then it closes."""
+    """Adverts to a victim whose program does not receive, cancelled or not; then it closes."""
     bed = raw.Bed(e)
     for back in (False, True):
         attacker, victim = bed.connect()
@@ -175,7 +175,7 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=60)
 def only_a_little(e):
-    """Adverts that a call does not read, or cannot: it requests the bytes as Data."""
+    """Adverts that a call cannot or will not read: it requests the bytes as Data."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     for flags, size in ((socket.MSG_DONTWAIT, SIZE), (socket.MSG_PEEK | socket.MSG_DONTWAIT, SIZE), (socket.MSG_DONTWAIT, 1)):
@@ -188,8 +188,8 @@ def only_a_little(e):
 
 @case(reference=False, timeout=90)
 def false_reports(e):
-    """RdmaRdCompl for more than was advertised, in one message or several, also after a cancel: the
-    connection ends."""
+    """RdmaRdCompl of more bytes than were advertised, in one message or several, also after a
+    cancel: the connection ends."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for cancelled in (False, True):
@@ -203,7 +203,7 @@ def false_reports(e):
                 attacker.send(RDMARDCOMPL, word(size))
             e.until(lambda: observe.stats("peer").get("- aborted rdmardcompl_size", 0) == before + 1, "the counter")
             result = task.result()
-            # bytes reported before count as sent
+            # bytes reported earlier count as sent
             e.check(result == "EPROTO" or isinstance(result, int) and 0 < result < SIZE, f"{sizes}: {result}")
             attacker.close()
             victim.close()
@@ -213,13 +213,12 @@ def false_reports(e):
 
 @case(reference=False, timeout=90)
 def too_late_reports(e):
-    """Reports and refusals of an advert that is complete or refused, in any number: nothing
-    changes."""
+    """Any number of reports and refusals of an advert that is complete or refused: no effect."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for number in range(2):
         attacker, victim, task, advert = sender(e, bed, memory)
-        # more messages than there are credits at first
+        # more messages than the initial credits
         attacker.polite = True
         if number:
             attacker.expect(SRCAVAILCANCEL)
@@ -236,8 +235,8 @@ def too_late_reports(e):
 
 @case(reference=False, timeout=90)
 def partly(e):
-    """A part is reported and the rest refused, at once or after the cancel: the stream goes on
-    exactly there."""
+    """A part is reported and the rest refused, at once or after the cancel: the stream continues at
+    that position."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for cancelled in (False, True):
@@ -266,8 +265,8 @@ def partly(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """An advert that is not read, and a cancel without a reply: the call ends by itself, and a
-    killed one at once."""
+    """An advert that is not read, and a cancel without a reply: the call ends by its time-out, and
+    a killed one at once."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim, task, _ = sender(e, bed, memory)
@@ -289,7 +288,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=90, brief=False)
 def ofed_answers_late(e):
-    """OFED drops a cancel that comes during its READ, and refuses when its program reads again."""
+    """OFED drops a cancel that arrives during its READ, and refuses when its program reads
+    again."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim = bed.connect(ofed_hello(e))
@@ -361,7 +361,7 @@ def interrupted(e):
     attacker.send(RDMARDCOMPL, word(999))
     attacker.send(SENDSM)
     result = child.result()
-    # the signal may come after the call's own time-out; then the call continues
+    # the signal may arrive after the call's own time-out; then the call continues
     e.check(isinstance(result, int) and 999 <= result <= SIZE, f"what it has sent: {result}")
     attacker.close()
     victim.close()
@@ -370,8 +370,8 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=150)
 def dies(e):
-    """The attacker leaves in the middle, with a message or without: calls end, and no page stays
-    pinned."""
+    """The attacker disconnects during a transfer, with a message or without: calls end, and no page
+    stays pinned."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20)
     with either.parameters(ack_time=3):
@@ -399,14 +399,14 @@ def dies(e):
 @case(reference=False, families=("v4",), timeout=90)
 def no_buffers(e):
     """A peer posts no receive buffers, whatever it announces: non-blocking calls do not wait,
-    others can be killed, and close(2) is free."""
+    others can be killed, and close(2) does not block."""
     bed = raw.Bed(e)
     memory = Memory(1 << 20).fill(1)
     for bufs in (0, 3, 0xFFFF):
         attacker, victim = bed.connect()
         attacker("starve", 1)
         attacker.data(bufs=bufs)
-        # a block that is advertised would take the connection along when its sender is killed
+        # an advertised block would make the connection fail when its sender is killed
         victim.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 0)
         took = 0
         while isinstance(n := e.outcome(calls.send_at, victim, memory.address, 1 << 20, socket.MSG_DONTWAIT), int):

@@ -37,7 +37,7 @@ class Victim:
         self.adverts = [self.attacker.expect(SRCAVAIL) for _ in range(BLOCKS)]
 
     def writes(self):
-        """Writes to the memory, in a task."""
+        """Writes to the memory, in another task."""
         return self._e.task(protected.write, self.memory, 0, 0x44, self.memory.size)
 
     def close(self):
@@ -57,8 +57,8 @@ def is_over(e, victim, what, errors):
 
 @case(reference=False, families=("v4",), timeout=90)
 def reads_nothing(e):
-    """The peer reads no block: they are charged to the victim's user alone. A closed connection
-    ends by TCP_USER_TIMEOUT."""
+    """The peer reads no block: only the victim's user is charged for them. A closed connection ends
+    by TCP_USER_TIMEOUT."""
     bed = raw.Bed(e)
     victims = both(e, bed)
     e.check(observe.stats("peer")["pinned pages send"] > 0, "nothing is pinned")
@@ -76,7 +76,7 @@ def reads_nothing(e):
 @case(reference=False, families=("v4",), timeout=90)
 def never_gives_back(e):
     """No reply to SrcAvailCancel: a writer waits for ten seconds, and the connection is lost. A
-    reset ends it at once."""
+    reset ends the connection at once."""
     bed = raw.Bed(e)
     patient, reset = Victim(e, bed, True), Victim(e, bed, True)
     tasks = [victim.writes() for victim in (patient, reset)]
@@ -97,9 +97,9 @@ def never_gives_back(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def sent_again_meanwhile(e):
-    """A writer waits for a block that the peer does not give back. Another socket sends the same
-    memory, not as a block in flight: the writer would wait for the second reader, too, without its
-    sender's knowledge."""
+    """A writer waits for a block that the peer does not return. Another socket sends the same
+    memory by a blocking call: otherwise the writer would wait for the second reader, too, without
+    its sender's knowledge."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     task = victim.writes()
@@ -146,7 +146,7 @@ def answers_wrongly(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def reads_on(e):
-    """A peer has refused the blocks, and still reports and reads them. The reports change nothing,
+    """A peer has refused the blocks, and still reports and reads them. The reports have no effect,
     and it reads nothing once the victim may write to the memory."""
     bed = raw.Bed(e)
     for at_once in (False, True):
@@ -162,7 +162,7 @@ def reads_on(e):
         while len(got) < len(victim.content):
             message = attacker.expect(DATA, payload=True)
             got += message.payload
-            # room for the next ones
+            # space for the next blocks
             attacker.data()
         e.check(got == victim.content, "the bytes came otherwise")
         e.until(lambda: not observe.stats("peer")["pinned pages send"], "the end of the pinning")
@@ -176,7 +176,7 @@ def reads_on(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def has_no_buffers(e):
-    """A peer refuses the blocks, claims buffers for their bytes and has none. A writer waits for
+    """A peer refuses the blocks, announces buffers for their bytes but has none. A writer waits for
     ten seconds, as for a peer that does not reply, and the connection is lost."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)

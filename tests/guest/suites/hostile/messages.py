@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that no peer may send, and odd ones that it may. The victim is an ordinary socket, the
-attacker a raw end of its connection."""
+"""Messages that no peer may send, and unusual ones that it may. The victim is an ordinary socket,
+the attacker a raw peer of its connection."""
 
 import select
 import socket
@@ -19,13 +19,13 @@ END = (1 << 64) - 1
 
 
 def both(bed):
-    """Victims that were connected to, and that connected."""
+    """A victim that has connected, and one that has accepted."""
     yield bed.connect()
     yield bed.accept()
 
 
 def works(e, bed):
-    """A new connection carries bytes both ways, in spite of failures of others."""
+    """A new connection transfers bytes in both directions, after failures of others."""
     attacker, victim = bed.connect()
     echo(e, attacker, victim)
     attacker.close()
@@ -70,7 +70,7 @@ def stale(mseq):
 
 
 def acked(*acks):
-    """The victim sends three messages, whose acknowledgements come in this order."""
+    """The victim sends three messages, which are acknowledged in this order."""
     def attack(a, v):
         for _ in range(3):
             v.send(b"x")
@@ -155,7 +155,7 @@ VIOLATIONS = [
 
 @case(reference=False, timeout=120)
 def violations(e):
-    """Every reason to abort a connection, by every message that a peer can cause it with."""
+    """Every reason to abort a connection, and every message by which a peer can cause it."""
     bed = raw.Bed(e)
     bystander = bed.connect()
     for number, (reason, attack) in enumerate(VIOLATIONS):
@@ -190,7 +190,7 @@ def in_the_middle(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def what_came_before(e):
-    """Bytes that came before a violation can still be read."""
+    """Bytes that arrived before a violation can still be read."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     attacker.data(b"good")
@@ -221,7 +221,7 @@ HARMLESS = [
 
 @case(reference=False, timeout=120)
 def harmless(e):
-    """Odd but allowed messages change nothing."""
+    """Unusual but valid messages have no effect."""
     bed = raw.Bed(e)
     for what, do in HARMLESS:
         attacker, victim = bed.connect()
@@ -238,7 +238,7 @@ def harmless(e):
 
 @case(reference=False, timeout=60)
 def ends(e):
-    """AbortConn, SuspComm and DREQ are resets, which are no violations."""
+    """AbortConn, SuspComm and DREQ are resets, not violations."""
     bed = raw.Bed(e)
     for mid, extended, counter in ((ABORT, b"", "- reset by peer"), (SUSPCOMM, struct.pack(">Q", 0x1_0000 + 5001), "- suspended by peer"),
                                    (None, b"", "- reset by peer")):
@@ -262,7 +262,7 @@ def ends(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_long(e):
-    """Messages longer than the victim's receive buffers: its connection ends, and nothing behind
+    """Messages longer than the victim's receive buffers: its connection ends, and no memory after
     the buffers is written."""
     bed = raw.Bed(e)
     for size in (1 << 16, 1 << 20):
@@ -282,8 +282,8 @@ def over_long(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def last_credits(e):
-    """A peer sends payload by its last two credits, or advertises bytes that come with the advert,
-    and cancels. Unread bytes stay bounded, and a reader continues."""
+    """A peer sends payload by its last two credits, or an advert with inline bytes, and cancels.
+    The number of unread bytes stays bounded, and a reader continues."""
     bed = raw.Bed(e)
     most = 512 * 1024
 
@@ -316,7 +316,7 @@ def last_credits(e):
 
 @case(reference=False, timeout=60)
 def hellos(e):
-    """Requests without a proper Hello are refused and counted. Odd but proper ones make a
+    """Requests without a valid Hello are refused and counted. Unusual but valid ones make a
     connection."""
     bed = raw.Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
@@ -329,7 +329,7 @@ def hellos(e):
         e.equal(e.error(near.connect, e.address(e.there, bed.listener.port)), "ECONNREFUSED", f"a Hello with {fields}")
         e.equal(observe.stats("peer")["- bad hello"], before + 1, "the counter")
         near.close()
-    # somebody else's addresses
+    # addresses of other hosts
     many, loop, mapped = ("ff02::1", "::1", "::ffff:10.77.0.1") if e.six else ("224.0.0.1", "127.0.0.1", "255.255.255.255")
     odd = [socket.inet_pton(e.family, host) for host in (many, loop, mapped)] + [bytes(len(own)), b"\xff" * len(own)]
     for source, target in (*((host, other) for host in odd), *((own, host) for host in odd), (other, own), (own, own)):
@@ -353,7 +353,7 @@ def hellos(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def services_that_never_ask(e):
-    """A host has a service of OFED's line, which gets large buffers, and one of this module."""
+    """A host has a service of an OFED peer, which gets large buffers, and one of this module."""
     bed = raw.Bed(e)
     ofed, ours = (e.listen("self", 16) for _ in range(2))
     bed.private(ofed, raw.hello_ack(adverts=1, size=32784))
@@ -372,8 +372,8 @@ def services_that_never_ask(e):
 
 @case(reference=False, timeout=60)
 def peers_that_never_ask(e):
-    """A peer that announces one advert counts as OFED's, which never requests larger buffers. It
-    gets large receive buffers at once, within max_large_sockets."""
+    """A peer that announces one advert counts as an OFED peer, which never requests larger buffers.
+    It gets large receive buffers at once, within max_large_sockets."""
     bed = raw.Bed(e)
     request = raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1)
 
@@ -435,7 +435,7 @@ def service_that_never_asks(e):
 
 @case(reference=False, timeout=60)
 def hello_acks(e):
-    """A connector gets EPROTO without a proper HelloAck."""
+    """A connecting socket gets EPROTO if the HelloAck is invalid."""
     bed = raw.Bed(e)
     for fields in (dict(mid=0), dict(length=195), dict(length=0), dict(version=0x12), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST)):
         listener = e.listen("self")
@@ -455,8 +455,8 @@ def hello_acks(e):
 
 @case(reference=False, timeout=60)
 def another_name(e):
-    """A Hello with the address of a neighbour of the sender is accepted: getpeername(2) is no
-    proof, as SECURITY.md says. The connection is the sender's all the same."""
+    """A Hello with the address of the sender's neighbour is accepted: getpeername(2) is no proof,
+    as SECURITY.md explains. The connection is nevertheless the sender's."""
     bed = raw.Bed(e)
     neighbour = "fd77::250" if e.six else "10.77.0.250"
     own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))

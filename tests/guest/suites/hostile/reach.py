@@ -18,14 +18,14 @@ def refused(e, attacker, what):
 
 @case(reference=False, timeout=120)
 def outside(e):
-    """A byte before the advert, a byte behind it, far away, across its end, and by WRITE."""
+    """Access to a byte before or after the advert, far away, across its end, and by WRITE."""
     bed = raw.Bed(e)
     bystander = bed.connect()
     whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
     before = whole.map[:]
 
     class Part:
-        """A piece in the middle, not aligned to anything."""
+        """An unaligned part in the middle."""
         address, size = whole.address + SIZE + 77, SIZE
 
     attacks = {
@@ -116,8 +116,8 @@ def afterwards(e):
 
 @case(reference=False, timeout=60)
 def of_others(e):
-    """Access by the keys of another connection: refused here, and the other one, whose key it is,
-    goes on."""
+    """Access by the keys of another connection: refused here, while the connection that owns the
+    key continues."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]
@@ -146,7 +146,7 @@ def of_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def names(e):
-    """An advert contains the offset in a page and nothing else of the address, and no two are
+    """An advert contains the offset in a page and no other part of the address, and no two are
     alike."""
     bed = raw.Bed(e)
     whole = Memory(SIZE + PAGE).fill(1)
@@ -178,7 +178,7 @@ def names(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def guessed(e):
-    """Guessed keys and addresses: none works."""
+    """Guessed keys and addresses: none gives access."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]

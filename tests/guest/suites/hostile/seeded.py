@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Attacks at random, from a seed (`env SEED=7 tests/guest/run hostile.seeded`; --notes prints it,
-and so does every failure).
+"""Random attacks from a seed (`env SEED=7 tests/guest/run hostile.seeded`; --notes and every
+failure print it).
 
-Each connection has a number. The actions of attacker and victim in it depend on seed and number
-only, so `env SEED=7 ONLY=123` plays just that one. The order of simultaneous actions depends on the
+Each connection has a number. The actions of attacker and victim depend only on seed and number, so
+`env SEED=7 ONLY=123` runs that one alone. The order of simultaneous actions depends on the
 machine."""
 
 import os
@@ -27,7 +27,7 @@ SPACE = 1 << 18
 
 
 class Victim:
-    """An ordinary program at the victim's socket: it reads, writes, or both, until that fails."""
+    """An ordinary program at the victim's socket: it reads, writes, or both, until a call fails."""
 
     def __init__(self, e, sock, dice):
         self._e, self._sock, self._memory = e, sock, Memory(SPACE).fill(3)
@@ -88,7 +88,7 @@ class Attacker:
         return self._dice.choice((*WORDS, self._dice.getrandbits(32)))
 
     def act(self):
-        """Does something; false when the connection has failed."""
+        """Performs one action; returns false when the connection has failed."""
         return self._dice.choices((self._any, self._data, self._lend, self._answer, self._change, self._reach), (30, 25, 15, 25, 10, 3))[0]()
 
     def _frame(self, mid, extended, payload=b""):
@@ -119,7 +119,8 @@ class Attacker:
         return self._frame(MODECHANGE, change(self._dice.choice((0, 0x10, 0x20, 0x20, 0x20)), self._dice.random() < 0.1))
 
     def _lend(self):
-        """A SrcAvail of memory that may exist; sometimes taken back, or the memory freed before."""
+        """Sends a SrcAvail of memory that may exist; sometimes it is cancelled, or the memory freed
+        first."""
         dice, size = self._dice, self._dice.choice((1, 4096, 5000, 65536, SPACE - 5000))
         try:
             piece = self._raw.lend(self._memory, dice.random() < 0.05, dice.randrange(4000), size)
@@ -197,7 +198,8 @@ def aborted():
 
 @case(reference=False, timeout=280)
 def connections(e):
-    """One after another, each with some dozens of messages and a program at the victim's end."""
+    """Consecutive connections, each with some dozens of messages and a program at the victim's
+    end."""
     seed = int(os.environ.get("SEED", "1"))
     only = os.environ.get("ONLY")
     e.note("seed", seed)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""RDMA WRITE with a hostile peer: sinks that are not registered, and writes to a reader's memory
-without an advert."""
+"""RDMA WRITE with a hostile peer: unregistered sinks, and writes to a reader's memory without an
+advert."""
 
 import ctypes
 
@@ -16,7 +16,7 @@ MARK = 0x5A
 
 
 def pipelined(e, bed, memory):
-    """Returns (attacker, victim). The victim has sent a block, and accepts SinkAvail since."""
+    """Returns (attacker, victim). The victim has sent a block, and therefore accepts SinkAvail."""
     attacker, victim, task, advert = sender(e, bed, memory)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the first call")
@@ -40,7 +40,7 @@ def reader(e, bed, memory):
 
 
 def sinks(*makes, bufs=64):
-    """SinkAvails with the number of messages that is right now."""
+    """Sends SinkAvails with the correct number of messages."""
     def attack(a, v):
         a.poll()
         a.polite = bufs > 0
@@ -68,7 +68,7 @@ def violations(e):
         aborts(e, bed, reason, attack, pipelined(e, bed, memory))
 
     def during(reason, attack):
-        """While the victim waits in a call: it fails."""
+        """While the victim waits in a call, the call fails."""
         name = f"- aborted {reason}"
         before = observe.stats("peer").get(name, 0)
         attacker, victim, task, advert = (sender if reason == "sinkavail_during_advert" else reader)(e, bed, memory)
@@ -92,8 +92,8 @@ def violations(e):
 
 @case(reference=False, timeout=90)
 def wild(e):
-    """SinkAvail of memory that is not registered, not all of it, or no longer: the WRITE fails, and
-    with it this call alone."""
+    """SinkAvail of memory that is unregistered, too short, or no longer registered: the WRITE and
+    this call fail."""
     bed = raw.Bed(e)
     memory, source = Memory(1 << 20).fill(2), Memory(SIZE).fill(1)
     bystander = bed.connect()
@@ -119,7 +119,7 @@ def wild(e):
         attacker.poll()
         size, key, address = make(attacker)
         attacker.send(SINKAVAIL, avail(size, key, address, attacker.payloads))
-        # the victim has processed it when it replies to the next message
+        # the victim has processed the advert when it replies to the next message
         attacker.data(b"x")
         e.equal(victim.recv(1), b"x", "the byte behind the advert")
         task = e.task(e.outcome, calls.send_at, victim, source.address, SIZE)
@@ -163,8 +163,8 @@ def good(e):
 
 @case(reference=False, timeout=120)
 def outside(e):
-    """WRITEs before a reader's memory, behind it and across its end, and READs of it: the memory
-    there does not change, and no byte of it is read."""
+    """WRITEs before a reader's memory, after it and across its end, and READs of it: no memory
+    outside changes, and no byte of it is read."""
     bed = raw.Bed(e)
     whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
 
@@ -194,8 +194,8 @@ def outside(e):
 
 @case(reference=False, timeout=120)
 def afterwards(e):
-    """WRITEs to a reader's memory when its call has returned: reported, completed by Data, or
-    closed, or by another connection."""
+    """WRITEs to a reader's memory after its call has returned: because of a report, of Data or of
+    close(2), or by another connection."""
     bed = raw.Bed(e)
     memory = Memory(SIZE)
     source = Memory(SIZE).fill(3)
@@ -231,8 +231,8 @@ def afterwards(e):
 
 @case(reference=False, timeout=90)
 def goes_on_writing(e):
-    """A peer reports and goes on writing: the bytes that the call has returned do not change any
-    more."""
+    """A peer reports and then continues to write: the bytes that the call has returned do not
+    change any more."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
     for _ in range(10):
@@ -256,8 +256,8 @@ def goes_on_writing(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """A reader cancels its advert and gets no reply: its call ends by itself, and a killed one at
-    once."""
+    """A reader cancels its advert and gets no reply: its call ends by its time-out, and a killed
+    one at once."""
     bed = raw.Bed(e)
     memory, other = Memory(SIZE).fill(1), Memory(SIZE).fill(1)
     attacker, victim, task, _ = reader(e, bed, memory)
@@ -284,7 +284,7 @@ def partly_there(e):
     attacker, victim = bed.connect()
     eager(victim)
     attacker.send(MODECHANGE, change(raw.PIPELINED))
-    # once this has come, so has the change
+    # once this has arrived, so has the mode change
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the byte behind the change")
     memory, rest = Memory(SIZE // PAGE * PAGE), ctypes.CDLL(None, use_errno=True)
@@ -299,8 +299,8 @@ def partly_there(e):
 
 @case(reference=False, timeout=60)
 def taken_back(e):
-    """A reader cancels its advert: confirmed, or crossed by a report, by Data or by a SrcAvail. The
-    stream goes on exactly there."""
+    """A reader cancels its advert: the cancel is confirmed, or crosses a report, Data or a
+    SrcAvail. The stream continues at the same position."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
     for crossing in ("confirmed", "reported", "data", "advert"):
@@ -316,7 +316,7 @@ def taken_back(e):
         elif crossing == "data":
             attacker.data(b"0123456789")
         else:
-            # it is void: the victim's sink wins
+            # the advert is void: the victim's sink wins
             attacker.send(SRCAVAIL, avail(10, 1, 4096))
             attacker.send(SINKCANCELACK)
             attacker.data(b"0123456789")
@@ -331,7 +331,7 @@ def taken_back(e):
 @case(reference=False, timeout=60)
 def reported_only(e):
     """A peer reports bytes that it has not written: the call returns that number, with the
-    program's own contents. More than the advert's length is a violation."""
+    program's own contents. A report of more bytes than the advert has is a violation."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(4)
     before = memory.map[:]

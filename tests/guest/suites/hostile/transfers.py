@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy below the sockets: both ends of a connection are raw, and one reads or writes memory
+"""Zero copy below the sockets: both ends of a connection are raw peers, and one accesses memory
 that the other has registered."""
 
 import collections
@@ -54,7 +54,7 @@ class Ends:
         self._e.check(lent.back(), "it is let go of")
 
     def read(self, source, destination, change=lambda: None):
-        """`b` READs what `a` lends: its key. `change` is called in between."""
+        """`b` READs what `a` has advertised: its key. `change` is called in between."""
         lent = self.lend(self.a, self.b, source, False)
         self._e.equal((lent.size, lent.address % PAGE), (source.size, source.address % PAGE), "what is lent")
         self.value = change()
@@ -63,7 +63,7 @@ class Ends:
         return lent.key
 
     def write(self, source, destination, change=lambda: None):
-        """`a` WRITEs to what `b` lends: its key."""
+        """`a` WRITEs to what `b` has advertised: its key."""
         lent = self.lend(self.b, self.a, destination, True)
         self.value = change()
         self._e.check(self.a.write(source, source.size, lent.address, lent.key), f"it was written: {vars(self.a.state())}")
@@ -96,19 +96,20 @@ def moves(e, writes, sizes=((0, 2 << 20), (100, 1), (4095, 2), (17, 100000), (1,
 
 @case(reference=False, timeout=90)
 def read(e):
-    """RDMA READ of an advert: all pages, odd offsets, more pieces than a work request has."""
+    """RDMA READ of an advert: all pages, unaligned offsets, more segments than a work request
+    has."""
     moves(e, False)
 
 
 @case(reference=False, timeout=90)
 def write(e):
-    """RDMA WRITE to an advert; the report behind it arrives when the bytes are there."""
+    """RDMA WRITE to an advert; when the report after it arrives, the bytes are in memory."""
     moves(e, True)
 
 
 @case(reference=False, timeout=90)
 def scattered(e):
-    """Each page is at another place: many work requests for one transfer, more READs than can be in
+    """Pages are scattered: many work requests for one transfer, more READs than may be in
     flight."""
     source, destination = Memory(2 << 20).scatter().fill(3), Memory(2 << 20).scatter()
     for own in (False, True):
@@ -146,8 +147,8 @@ def in_one_piece(e):
 
 @case(reference=False, timeout=60)
 def in_flight(e):
-    """Both ends drop everything with a READ in flight: the pages are unpinned, and no byte is
-    written afterwards."""
+    """Both ends are dropped with a READ in flight: the pages are unpinned, and no byte is written
+    afterwards."""
     under_way = 0
     for number in range(e.rounds(20)):
         source, destination = Memory(2 << 20).fill(1), Memory(2 << 20).fill(2)
@@ -206,7 +207,7 @@ def faults(e):
 
 @case(reference=False, timeout=60)
 def misuse(e):
-    """Calls that make no sense."""
+    """Invalid calls."""
     memory = Memory(1 << 20).fill(1)
     ends = Ends(e)
     out = memory.address
@@ -225,7 +226,8 @@ def misuse(e):
 
 @case(reference=False, timeout=60)
 def budget(e):
-    """A budget that is used up: one piece each way goes on, more are refused and counted."""
+    """A limit is reached: one block in each direction can still be pinned; more are refused and
+    counted."""
     memory = Memory(100000).fill(1)
     for limits in ({"max_pinned_send": 0}, {"max_pinned_send_user": 0}):
         refused = observe.stats()["pin over budget"]
@@ -284,7 +286,7 @@ def hits():
 
 @case(reference=False, timeout=90)
 def cached(e):
-    """Memory that stays pinned between transfers is found, has another key each time, and is
+    """Memory that stays pinned between transfers is reused, has another key each time, and is
     unpinned at the end."""
     with parameters(pin_cache=1):
         before = hits()
@@ -344,7 +346,7 @@ def discarded(e):
 
 @case(reference=False, timeout=60)
 def forked(e):
-    """fork(2) with memory advertised: it stays the parent's, whichever process writes first."""
+    """fork(2) with memory advertised: the parent keeps it, whichever process writes first."""
     for child_first in (False, True):
         source, destination = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
         reader, writer = os.pipe()
@@ -360,7 +362,7 @@ def forked(e):
             if not child_first:
                 memory.fill(seed)
             else:
-                # the child has written when it sleeps in read()
+                # the child has written by the time it sleeps in read()
                 child.wait_asleep("read")
                 memory.fill(seed)
             return child
@@ -460,7 +462,7 @@ def cached_and_changed(e):
             change(source)
             ends.read(source, destination)
             e.check(destination.bytes == random.Random(2).randbytes(SIZE), f"{change.__name__}: what is there now")
-            # The kernel may have had reasons of its own to change a mapping.
+            # The kernel may have changed a mapping for its own reasons.
             e.check(hits() - before <= most, f"{change.__name__}: {hits() - before} pieces were found pinned")
             # The other direction: received bytes are visible to the program.
             source, destination = Raw(SIZE).fill(2), Raw(SIZE).fill(1)

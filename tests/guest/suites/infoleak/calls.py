@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each byte that a call gives to a program was written for it, and no other byte of the program
+"""Every byte that a call returns was written for it, and no other byte of the program's memory
 changes."""
 
 import ctypes
@@ -65,13 +65,13 @@ def options(e):
     listener = e.listen()
     stale(e, listener)
     known = 0
-    # The rest is the same.
+    # The remaining options are the same.
     levels = (socket.IPPROTO_TCP, socket.IPPROTO_IPV6) if e.six else (socket.IPPROTO_IP, socket.SOL_SOCKET, socket.IPPROTO_TCP)
     for name, sock in states(e, listener):
         for level in levels:
             for option in range(LEVELS[level]):
                 for room in (256, 3) if name == "connected" else (256,):
-                    # Its subject may change in between; not often.
+                    # The state may change in between, but not often.
                     results = [e.outcome(asked, sock, level, option, room, fill) for fill in FILLS]
                     if any(isinstance(result, str) for result in results):
                         continue
@@ -146,8 +146,8 @@ def data(e):
 
 @case(reference=False, timeout=120)
 def files(e):
-    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, in which no
-    number is made of poison."""
+    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, without numbers
+    made of poison bytes."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that shows if it was written: the kernel fills freed memory with poison, and allocates it
-as it is."""
+"""Memory that shows if it was written: the kernel poisons freed memory, and does not clear it on
+allocation."""
 
 import pathlib
 
 from suites.zcopy.blocks import MIB, eager
 
-# Command line of a guest's kernel for that (set by scripts/test).
+# Kernel command line of the guest for this test (set by scripts/test).
 ARGUMENTS = "init_on_alloc=0 slub_debug=P page_poison=1"
 # Poison of freed objects and pages, and of objects without a first write.
 POISON = (0x6B, 0x5A, 0xAA)
@@ -24,7 +24,7 @@ def needs_poison(e):
 
 
 def stale(e, listener):
-    """A connection that fills its buffers in both directions, and closes."""
+    """A connection that fills its buffers in both directions, then closes."""
     near, far = e.pair(listener)
     data = bytes([STALE]) * MIB
     for source, target in ((near, far), (far, near)) * 2:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each byte on the wire was written for it: a capture of each kind of message, checked byte by
-byte. A program sends only the letter A here; all else is known, or is zero. Earlier contents of the
-memory are neither: they were freed and poisoned, or were the bytes of other connections."""
+"""Every byte on the wire was written for it: a capture of each kind of message, checked byte by
+byte. The programs send only the letter A; all other bytes are known, or are zero. Earlier contents
+of the memory are neither: they were freed and poisoned, or belong to other connections."""
 
 import socket
 import struct
@@ -16,17 +16,19 @@ from suites.wire.session import over
 from suites.zcopy.blocks import MIB, Counters, eager
 
 LETTER = b"A"
-# Messages of the connection manager: where its private data begins behind the header of the MAD.
+# Connection-manager messages: offset of the private data after the MAD header.
 PRIVATE = {0x10: 140, 0x12: 84, 0x13: 36, 0x14: 8, 0x15: 12, 0x16: 8}
 REQ, REP = 0x10, 0x13
-# Headers between BTH and payload by opcode: of SEND, of WRITE (first, only), and of READ's answer.
+# Headers between BTH and payload by opcode: of SEND, of WRITE (first, only), and of READ's
+# response.
 SENDS, SEND_BEGINS = (0, 1, 2, 4), (0, 4)
 BEHIND = {0: 0, 1: 0, 2: 0, 4: 0, 6: 16, 7: 0, 8: 0, 10: 16, 13: 4, 14: 0, 15: 4, 16: 4}
 DATAGRAM = 0x64
 
 
 def frames(path):
-    """Opcode and what is behind the BTH, up to the padding, of each RoCE frame in the file."""
+    """Yields opcode and contents after the BTH, up to the padding, of each RoCE frame in the
+    file."""
     raw = open(path, "rb").read()
     at = 24
     while at < len(raw):
@@ -116,7 +118,7 @@ def give(e, source, target, sizes):
 
 
 def talk(e, listener):
-    """Something of everything."""
+    """Sends messages of every kind."""
     near, far = e.pair(listener)
     for source, target in ((near, far), (far, near)):
         give(e, source, target, (1, 7, 100, 5000, 40001, 300000))
@@ -127,7 +129,7 @@ def talk(e, listener):
     eager(far)
     give(e, near, far, (MIB + 1, 70003))
     give(e, far, near, (MIB + 1, 70003))
-    # Advertised, refused, and taken back.
+    # Advertised, refused, and cancelled.
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, 100000))
     block = LETTER * (8 * MIB)
     e.equal(e.outcome(calls.send, near, block) == len(block), False, "a block that nobody takes")
@@ -159,7 +161,7 @@ def lend(e, listener):
 
 @case(reference=False, timeout=240)
 def messages(e):
-    """Messages of connections that come after others, in memory that these have used."""
+    """Messages of connections that reuse memory of earlier ones."""
     needs_poison(e)
     listener = e.listen()
     for _ in range(3):

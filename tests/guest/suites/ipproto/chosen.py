@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SDP where the peer answers by it, TCP where it does not."""
+"""SDP where the peer replies by it, TCP where it does not."""
 
 import errno
 import fcntl
@@ -20,7 +20,7 @@ PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
 
 @case(reference=False)
 def looks_like_tcp(e):
-    """A socket of IPPROTO_SDP looks like one of TCP, except for its protocol."""
+    """A socket of IPPROTO_SDP equals a TCP socket, except for its protocol."""
     sock = either.make(e)
     for option, wanted in ((consts.SO_DOMAIN, e.family), (consts.SO_PROTOCOL, SDP), (socket.SO_TYPE, socket.SOCK_STREAM)):
         e.equal(sock.get(socket.SOL_SOCKET, option), wanted, f"option {option}")
@@ -64,7 +64,8 @@ def counted(e):
 
 @case(reference=False)
 def told(e):
-    """/proc/net/sdp_ipproto has the choice for each socket and its reason until it is closed."""
+    """/proc/net/sdp_ipproto shows the protocol of each socket and the reason, until it is
+    closed."""
     def choice(sock, where="self"):
         return observe.choices(where).get(os.fstat(sock.fileno()).st_ino)
 
@@ -90,8 +91,8 @@ def told(e):
 
 @case(reference=False)
 def seen(e):
-    """A listener of both is listed among TCP's, with the descriptor's inode. A connection by SDP is
-    not."""
+    """A listener of both protocols is listed among TCP's, with the descriptor's inode. An SDP
+    connection is not."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
@@ -123,7 +124,7 @@ def peer_with_tcp_only(e):
 
 @case(reference=False, hosts=(1, 2))
 def peer_with_sdp_only(e):
-    """A listener of families 27 and 28 accepts it by SDP."""
+    """A listener of families 27 and 28 accepts the connection by SDP."""
     listener = e.listen()
     with either.parameters(**PATIENT):
         near = either.connect(e, listener)
@@ -152,7 +153,7 @@ def no_device(e):
 
 @case(reference=False)
 def address_without_device(e):
-    """Bound to an address that SDP cannot have, a socket is TCP's."""
+    """Bound to an address that SDP cannot have, a socket uses TCP."""
     e.needs_wire()
     with either.parameters(local_transport=0), either.counts(e, tcp_address=1):
         host, sock = netns.bare(e.six), either.make(e)
@@ -166,8 +167,8 @@ def address_without_device(e):
 
 @case(reference=False)
 def no_answer(e):
-    """A peer that does not reply by SDP in time, since its backlog is full there, gets a request by
-    TCP."""
+    """A peer that does not reply by SDP in time, because its backlog is full, gets a TCP
+    request."""
     listener = either.listen(e, backlog=0)
     filling = e.socket()
     filling.connect(e.address(e.there, listener.port))
@@ -181,8 +182,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def late_neighbour(e):
-    """The time for the reply by SDP begins with the request. TCP has to wait for the neighbour,
-    too."""
+    """The time for the reply by SDP begins with the request. TCP has to wait for the neighbour as
+    well."""
     e.needs_wire()
     device = netns.device()
     address = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
@@ -203,7 +204,7 @@ def late_neighbour(e):
                 netns.run("self", f"ip neigh replace {e.there} lladdr {address} dev {device} nud reachable")
                 with netns.inside("peer"):
                     netns.sysctl(ignore, before)
-            # this proves nothing on a machine so slow that waiting for the neighbour ends earlier
+            # this proves nothing on a machine so slow that resolving the neighbour ends earlier
             late = time.monotonic() > begun + 2
     e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
     e.equal(either.protocol(near), SDP, "the protocol")
@@ -233,7 +234,7 @@ def known_to_answer(e):
 
 @case(reference=False, hosts=(1, 2))
 def remembered(e):
-    """A peer without SDP is remembered, port by port, for the time that the parameter sets."""
+    """A peer without SDP is cached, port by port, for the time that the parameter sets."""
     listener, other = either.listen(e, TCP), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         with either.counts(e, tcp_refused=1, tcp_remembered=2):
@@ -245,7 +246,7 @@ def remembered(e):
 
 @case(reference=False, hosts=(1, 2))
 def forgotten(e):
-    """A server that is not there yet is not remembered as one without SDP."""
+    """A missing server is not cached as one without SDP."""
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         port = e.refused_port()
         for blocking in (True, False):
@@ -267,7 +268,7 @@ def forgotten(e):
 
 @case(reference=False)
 def own_condition(e):
-    """Conditions of this socket alone that exclude SDP are not remembered for the host."""
+    """Conditions of this socket alone that exclude SDP are not cached for the host."""
     e.needs_wire()
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         listener = either.listen(e)
@@ -324,7 +325,8 @@ def non_blocking(e):
 
 @case(reference=False, hosts=(1, 2))
 def epoll(e):
-    """A poller from before connect(2) gets one event for the connection, and then events for bytes.
+    """A poller registered before connect(2) gets one event for the connection, and then events for
+    bytes.
     """
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -334,7 +336,7 @@ def epoll(e):
                 near = _non_blocking(e, listener, lambda s: waiting.register(s, select.EPOLLOUT | select.EPOLLIN | flags))
                 events = waiting.poll(e.patience)
                 if events == [(near.fileno(), select.EPOLLOUT | select.EPOLLHUP)]:
-                    # the edge of the socket that was not connected yet
+                    # the edge that the socket got before it was connected
                     events = waiting.poll(e.patience)
                 e.equal(events, [(near.fileno(), select.EPOLLOUT)], f"epoll, {protocol}, {flags:x}")
                 far = either.accept(e, listener)
@@ -345,7 +347,7 @@ def epoll(e):
 
 @case(reference=False, hosts=(1, 2))
 def waits_in_calls(e):
-    """send() and recv() on a socket that is connecting wait for whichever it is going to be."""
+    """send() and recv() on a connecting socket wait for either protocol."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener = either.listen(e, protocol)
@@ -361,7 +363,7 @@ def waits_in_calls(e):
 
 @case(reference=False)
 def accept_waits_for_both(e):
-    """accept() and poll() are woken by connections of either kind."""
+    """Connections of either kind wake accept() and poll()."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for protocol in (SDP, TCP, SDP, TCP):
@@ -380,7 +382,7 @@ def accept_waits_for_both(e):
 
 @case(reference=False)
 def signals_go_along(e):
-    """O_ASYNC set before connect() stays in force on TCP."""
+    """O_ASYNC set before connect() stays in effect on TCP."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             caught = []
@@ -399,7 +401,7 @@ def signals_go_along(e):
 
 @case(reference=False)
 def connects_anew(e):
-    """connect() to AF_UNSPEC dissolves a connection by SDP; the next one is decided anew."""
+    """connect() to AF_UNSPEC dissolves an SDP connection; the next one is decided again."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(**PATIENT):
         near = either.make(e)
@@ -414,7 +416,7 @@ def connects_anew(e):
 
 @case(reference=False)
 def epoll_anew(e):
-    """A poller that began on an SDP connection gets TCP's events after a reconnect by TCP."""
+    """A poller registered on an SDP connection gets TCP's events after a reconnect by TCP."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -433,7 +435,7 @@ def epoll_anew(e):
 
 @case(reference=False)
 def no_way_to_shut_down(e):
-    """shutdown() of neither direction returns EINVAL, and a connect in progress continues."""
+    """shutdown() with an invalid direction returns EINVAL, and a connect in progress continues."""
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         near = either.make(e)
         near.setblocking(False)

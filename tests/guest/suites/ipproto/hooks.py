@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cgroup's BPF programs apply as on TCP: containers are confined by them."""
+"""The cgroup's BPF programs apply as on TCP: they confine containers."""
 
 import errno
 import socket
@@ -15,7 +15,7 @@ BOTH = (TCP, SDP)
 
 @case(reference=False)
 def connects_refused(e):
-    """connect(2) to a forbidden port, though a listener is there: nothing is sent."""
+    """connect(2) to a forbidden port with a listener: no request is sent."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for protocol in BOTH:
@@ -24,7 +24,7 @@ def connects_refused(e):
                 for blocking in (True, False):
                     near.setblocking(blocking)
                     e.equal(e.error(near.connect, e.address(e.there, listener.port)), "EPERM", f"connect() by {protocol}, {blocking}")
-            # the socket is as it was
+            # the socket is unchanged
             near.setblocking(True)
             near.connect(e.address(e.there, listener.port))
             e.equal(either.protocol(near), protocol, "the protocol afterwards")
@@ -33,8 +33,8 @@ def connects_refused(e):
 
 @case(reference=False)
 def connects_redirected(e):
-    """A BPF program redirects connect() to another port: it uses the protocol that this port
-    accepts."""
+    """A BPF program redirects connect() to another port: the protocol that this port accepts is
+    used."""
     with either.parameters(**PATIENT):
         for there in BOTH:
             listener, port = either.listen(e, there), e.refused_port()
@@ -76,7 +76,7 @@ def binds(e):
         with hook(e, BIND, *ports):
             sock.bind(e.address(e.here, ports[0]))
         e.equal(sock.port, ports[1], f"the port of {protocol}")
-        # it holds that port for both protocols
+        # it holds that port in both protocols
         for other in BOTH:
             e.equal(e.error(either.make(e, other).bind, e.address(e.here, ports[1])), "EADDRINUSE", f"bind() of {other} beside {protocol}")
         sock.listen(1)
@@ -89,7 +89,7 @@ def binds(e):
 
 @case(reference=False)
 def sockets(e):
-    """A process that may have no socket of TCP has none of IPPROTO_SDP either."""
+    """A process that may not create TCP sockets may not create IPPROTO_SDP ones either."""
     for forbidden, outcomes in ((TCP, ("EPERM", "EPERM")), (SDP, ("ok", "EPERM"))):
         with hook(e, CREATE, forbidden):
             e.equal(tuple(e.error(socket.socket, e.family, socket.SOCK_STREAM, protocol) for protocol in BOTH), outcomes, f"without {forbidden}")
@@ -98,10 +98,10 @@ def sockets(e):
 
 @case(reference=False)
 def families_of_sdp(e):
-    """These programs do not see families 27 and 28: they are for IPv4 and IPv6 by name.
-    (SECURITY.md has the way to keep a container from these families.)"""
+    """These programs do not apply to families 27 and 28: they are for IPv4 and IPv6 by name.
+    (SECURITY.md describes how to keep a container from these families.)"""
     if e.ipproto:
-        e.skip("not of these families")
+        e.skip("neither family 27 nor 28")
     listener = e.listen()
     with hook(e, CONNECT, listener.port), hook(e, CREATE, TCP), hook(e, CREATE, SDP):
         either.echo(e, *e.pair(listener))
@@ -109,8 +109,8 @@ def families_of_sdp(e):
 
 @case(reference=False)
 def landlock(e):
-    """Landlock's rules for TCP ports do not apply to sockets of IPPROTO_SDP, since they go by TCP's
-    number. (SECURITY.md has the way to keep a program from these.)"""
+    """Landlock's rules for TCP ports do not apply to sockets of IPPROTO_SDP, since they check for
+    TCP's number. (SECURITY.md describes how to keep a program from these sockets.)"""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in BOTH]
         port = e.refused_port("self")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes that share such sockets, or die with them; a module that is unloaded; programs without
-knowledge of it."""
+"""Processes that share such sockets, or die with them; an unloaded module; programs without SDP
+support."""
 
 import array
 import errno
@@ -39,7 +39,7 @@ def insmod(*parameters):
 
 @case(reference=False)
 def fork(e):
-    """A child connects the socket that its parent has made; the parent goes on with it."""
+    """A child connects the socket that its parent has created; the parent continues to use it."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)
@@ -50,7 +50,7 @@ def fork(e):
 
 @case(reference=False)
 def passed_on(e):
-    """A socket that is sent to another process, and is decided there."""
+    """A socket that is passed to another process, and is decided there."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)
@@ -73,7 +73,8 @@ def passed_on(e):
 
 @case(reference=False, timeout=120)
 def killed(e):
-    """A process that dies in connect(2), in accept(2) and with sockets of each kind leaves nothing.
+    """A process that dies in connect(2), in accept(2) and with sockets of each kind leaves no
+    resource.
     """
     silent = e.silent()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
@@ -99,7 +100,7 @@ def killed(e):
 
 @case(reference=False, timeout=60)
 def closed_while_falling(e):
-    """Sockets that are closed at any moment of their falling back to TCP leave nothing."""
+    """Sockets closed at any moment of their fallback to TCP leave no resource."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, TCP, backlog=200)
         for turn in range(60):
@@ -147,8 +148,8 @@ def shared_by_threads(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """Without its RDMA device an SDP connection ends, and a connect in progress uses TCP; so do
-    later ones."""
+    """When its RDMA device is removed, an SDP connection ends, and a connect in progress uses TCP;
+    so do later ones."""
     silent, device = e.silent(), netns.device()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         listener = either.listen(e)
@@ -182,7 +183,7 @@ def device_goes(e):
 
 @case(reference=False)
 def namespace_ends(e):
-    """A network namespace goes with the process that has sockets of each kind in it."""
+    """A network namespace ends with the process that has sockets of each kind in it."""
     def inside():
         netns.unshare()
         netns.run("self", "ip link set lo up")
@@ -202,8 +203,8 @@ def namespace_ends(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def unload(e):
-    """rmmod is refused while there is such a socket, whatever it has become. A connection that TCP
-    accepted is none."""
+    """rmmod is refused while such a socket exists, whatever its protocol. A connection accepted by
+    TCP does not count."""
     with either.parameters(**PATIENT):
         e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)
         listener, plain = either.listen(e), either.listen(e, TCP)
@@ -229,7 +230,7 @@ def unload(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def numbers(e):
-    """A protocol number that is in use is refused by one line that names the holder; 0 disables the
+    """A protocol number in use is refused by one log line that names its holder; 0 disables the
     protocol."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     e.equal(rmmod(), (0, ""), "rmmod")
@@ -259,7 +260,7 @@ def numbers(e):
 
 @case(reference=False, families=("v4",))
 def aliases(e):
-    """modprobe finds it by the protocol."""
+    """modprobe finds the module by the protocol."""
     text = subprocess.run(["modinfo", "-F", "alias", observe.MODULE], capture_output=True, text=True).stdout.split()
     e.check({"net-pf-2-proto-257-type-1", "net-pf-10-proto-257-type-1"} <= set(text), f"aliases {text}")
 
@@ -278,7 +279,7 @@ class Hello(BaseHTTPRequestHandler):
 
 @case(reference=False, families=("v4",), timeout=60)
 def http(e):
-    """Python's HTTP server and client, with sockets of IPPROTO_SDP."""
+    """Python's HTTP server and client, with IPPROTO_SDP sockets."""
     with either.parameters(**PATIENT):
         with netns.inside("peer"):
             server = HTTPServer((e.there, 0), Hello, bind_and_activate=False)
@@ -301,7 +302,7 @@ def http(e):
 
 @case(reference=False)
 def time_of_both(e):
-    """SO_SNDTIMEO is the time that connect() has for SDP and TCP together."""
+    """SO_SNDTIMEO limits the time of connect() for SDP and TCP together."""
     host = e.silent()
     with either.parameters(ipproto_wait=1500, ipproto_memory=0):
         near = either.make(e)

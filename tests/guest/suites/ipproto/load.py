@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A busy listener for both, and processes that share it: neither SDP nor TCP waits for the other.
+"""A busy listener for both protocols, and processes that share it: neither protocol waits for the
+other.
 """
 
 import array
@@ -21,7 +22,7 @@ from suites.connect.listening import times_slept
 from suites.lifecycle.states import THOROUGH
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-# With THOROUGH in the environment as many as a busy server has in a minute.
+# With THOROUGH in the environment as many connections as a busy server has in a minute.
 CONNECTIONS = 10000 if THOROUGH else 600
 PORT = 7470
 XINETD = """
@@ -61,7 +62,7 @@ def queued(e, listener, count):
 
 
 def begin(e, listener, protocol, count):
-    """So many that have begun to connect, without TCP if by SDP."""
+    """Begins this many connects; SDP ones without fallback."""
     for _ in range(count):
         sock = e.socket() if protocol == SDP else either.make(e, TCP)
         sock.setblocking(False)
@@ -78,7 +79,7 @@ def ask(e, listener, protocol, number):
 
 
 def answer(listener, count):
-    """Accepts so many connections and replies. Returns their protocols."""
+    """Accepts this many connections and replies. Returns their protocols."""
     kinds = collections.Counter()
     for _ in range(count):
         with listener.accept()[0] as sock:
@@ -90,7 +91,8 @@ def answer(listener, count):
 
 @case(reference=False, families=("v4",), timeout=2400 if THOROUGH else 240)
 def many(e):
-    """Hundreds of connections of both kinds, by several clients and several accepting processes."""
+    """Hundreds of connections of both protocols, by several clients and several accepting
+    processes."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, backlog=64)
         each = CONNECTIONS // 4
@@ -120,7 +122,7 @@ def full_backlog(e):
             near = either.connect(e, listener, other)
             e.equal(either.protocol(near), other, f"connect() beside {KINDS[full]}")
             queued(e, listener, 1)
-            # they are taken in turn
+            # they are accepted in turn
             for _ in range(2):
                 far = either.accept(e, listener)
                 if either.protocol(far) == other:
@@ -132,15 +134,15 @@ def full_backlog(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def flood(e):
-    """Clients that connect and close without end by one protocol keep no client of the other from a
-    reply."""
+    """Clients that continuously connect and close by one protocol do not delay a client of the
+    other."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=4)
             address = e.address(e.there, listener.port)
 
             def flooding(many_of=many_of, address=address):
-                # until nobody listens
+                # until the listener is closed
                 for count in itertools.count():
                     with Sock.make(e.family, protocol=TCP) if many_of == TCP else Sock.make(e.domain) as sock:
                         try:
@@ -179,7 +181,7 @@ def flood(e):
 
 @case(reference=False, timeout=120)
 def taken_in_turn(e):
-    """Many waiting connections of one protocol do not delay the accept() of the other's."""
+    """Many waiting connections of one protocol do not delay accept() of the other's."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=64)
@@ -193,7 +195,7 @@ def taken_in_turn(e):
 
 @case(reference=False, timeout=120)
 def wakes_one(e):
-    """A new connection of either protocol wakes one thread only."""
+    """A new connection of either protocol wakes only one thread."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         left = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(8)]
@@ -238,7 +240,7 @@ def forked(e):
 
 @case(reference=False, timeout=120)
 def group(e):
-    """Each of two listeners with SO_REUSEPORT gets some of both kinds."""
+    """Each of two listeners with SO_REUSEPORT gets some connections of both protocols."""
     with either.parameters(**PATIENT):
         listeners = []
         for _ in range(2):
@@ -259,14 +261,14 @@ def group(e):
                 new = e.error_or(sock.accept)
                 if new:
                     counter[kind(e.keep(new[0]))] += 1
-        # one in 2^22 times it is chance
+        # chance produces this once in 2^22
         e.check(all(counter["SDP"] and counter["TCP"] for counter in kinds), f"the listeners got {kinds}")
         e.equal(kinds[0] + kinds[1], collections.Counter(SDP=24, TCP=24), "what came")
 
 
 @case(reference=False)
 def passed_on(e):
-    """A listener passed to another process keeps listening there after the close here."""
+    """A listener passed to another process continues to listen there after it is closed here."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -292,17 +294,16 @@ def passed_on(e):
 
 
 def started_by(e, *command):
-    """A program under sdp-run on the other host listens for another program without knowledge of
-    it."""
+    """A program under sdp-run on the other host listens for a program without SDP support."""
     if not shutil.which(command[0]):
-        e.skip(f"{command[0]} is not there")
+        e.skip(f"{command[0]} is not installed")
     program = Program(e, under(e, list(map(str, command))), "peer")
     wait_for_listener(e, PORT)
     return program
 
 
 def echoed(e, protocols):
-    """Each connection is answered until its end."""
+    """Each connection is echoed until its end."""
     for protocol in protocols:
         with either.make(e, protocol) as sock:
             sock.connect(e.address(e.there, PORT))
@@ -315,7 +316,8 @@ def echoed(e, protocols):
 
 @case(reference=False, timeout=60)
 def given_by_systemd(e):
-    """A server with its listener as descriptor 3, by socket activation at the first connection."""
+    """A server that gets its listener as descriptor 3, by socket activation at the first
+    connection."""
     host = f"[{e.there}]" if e.six else e.there
     server = started_by(e, "systemd-socket-activate", "-l", f"{host}:{PORT}", *ECHO, "server", "given", 3, 3, 4)
     echoed(e, (SDP, TCP, SDP, TCP))
@@ -324,7 +326,7 @@ def given_by_systemd(e):
 
 @case(reference=False, timeout=60)
 def given_by_inetd(e):
-    """A server that has its connection as standard input and output."""
+    """A server that gets its connection as standard input and output."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(XINETD.format(port=PORT, address=e.there))
         file.flush()

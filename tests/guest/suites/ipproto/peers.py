@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Hosts without the module, without RDMA, or with a firewall: a reply decides at once, silence
-after the time for a reply, and either is remembered."""
+after the timeout, and either result is cached."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from lib.registry import case
 
 
 def falls(e, listener, **counted):
-    """A connect that becomes TCP's; the seconds it took."""
+    """Checks that a connect uses TCP; returns its seconds."""
     with either.counts(e, **counted):
         begun = time.monotonic()
         near = either.connect(e, listener)
@@ -24,7 +24,7 @@ def falls(e, listener, **counted):
 
 
 def answered(e, listener):
-    """A connect to a host that has SDP."""
+    """Connects to a host that has SDP."""
     with either.parameters(ipproto_wait=5000, ipproto_memory=0), either.counts(e, connected_by_sdp=1):
         near = either.connect(e, listener)
     e.equal(either.protocol(near), SDP, "the protocol of a host that answers")
@@ -37,11 +37,11 @@ def silent(e):
     with either.parameters(ipproto_wait=400, ipproto_memory=0):
         took = falls(e, first, tcp_no_answer=1)
         e.note("nothing known", took)
-        # and not after the 24 s that SDP itself takes
+        # and not after the 24 s of SDP's own time-out
         e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)
-    # the host is remembered, for all ports, and later connects do not wait for it
+    # the host is cached for all ports, and later connects do not wait for it
     with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
         e.note("again", falls(e, first, tcp_remembered=1))
         e.note("another port", falls(e, second, tcp_remembered=1))
@@ -59,7 +59,7 @@ def without_rdma():
 
 @case(reference=False, hosts=(2,), timeout=60)
 def without_the_module(e):
-    """Its connection manager rejects requests without a listener."""
+    """The peer's connection manager rejects requests without a listener."""
     with module.unloaded(e, "peer"):
         listener, other = either.listen(e, TCP), either.listen(e, TCP)
         with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
@@ -79,8 +79,8 @@ def without_rdma_there(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def full_backlog(e):
-    """A port with a full backlog does not reply. A host that has replied before is not remembered
-    as one without SDP."""
+    """A port with a full backlog does not reply. A host that has replied before is not cached as
+    one without SDP."""
     e.needs_wire()
     full, other = either.listen(e, backlog=0), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
@@ -96,7 +96,7 @@ def full_backlog(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def behind_a_firewall(e):
-    """A server for both, to which only TCP gets."""
+    """A server for both protocols that only TCP reaches."""
     e.needs_wire()
     with netns.firewall():
         silent(e)
@@ -110,7 +110,7 @@ PEERS = "/proc/thread-self/net/sdp_peers"
 
 
 def remembered(e, port):
-    """The choices of the host and of its port."""
+    """Returns the cached results of the host and of its port."""
     rows = [line.split() for line in observe.read(PEERS).splitlines()[1:]]
     found = {int(port): choice for ip, port, choice, left in rows if ip == e.there and 0 <= int(left) <= 1000}
     return found.get(0), found.get(port)
@@ -123,7 +123,7 @@ def forget(line):
 
 @case(reference=False, timeout=60)
 def seen_and_cleared(e):
-    """/proc/net/sdp_peers has the choices until a write, or ipproto_memory=0, clears them."""
+    """/proc/net/sdp_peers shows the cache until a write, or ipproto_memory=0, clears it."""
     e.needs_wire()
     listener = either.listen(e, TCP)
 
@@ -149,7 +149,7 @@ def seen_and_cleared(e):
 
 @case(reference=False, timeout=60)
 def by_sdpctl(e):
-    """The same by `sdpctl peers`."""
+    """As `seen_and_cleared`, by `sdpctl peers`."""
     e.needs_wire()
     mapping.needs(e)
 

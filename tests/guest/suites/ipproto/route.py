@@ -29,7 +29,7 @@ def listen(e, route, where="peer"):
 
 
 def is_free(e, protocol, port, where="peer"):
-    """Returns true if another socket can have the port of that host."""
+    """Returns true if another socket can bind this port of the host."""
     with netns.inside(where):
         with (Sock.make(e.family, protocol=TCP) if protocol == TCP else Sock.make(e.domain)) as other:
             return e.error(other.bind, e.address(e.host(where), port)) == "ok"
@@ -37,7 +37,8 @@ def is_free(e, protocol, port, where="peer"):
 
 @case(reference=False)
 def values(e):
-    """Values that are set can be read, by SDP_INFO too. Wrong and late ones are refused."""
+    """Values that are set can be read, by SDP_INFO too. Invalid values and late changes are
+    refused."""
     with either.parameters(**PATIENT):
         sock = either.make(e)
         e.equal(sock.get(T, ROUTE), BOTH, "the default")
@@ -91,7 +92,7 @@ def clients(e):
 
 @case(reference=False)
 def not_blocking(e):
-    """The same of clients that do not wait."""
+    """As `clients`, for non-blocking ones."""
     with either.parameters(**PATIENT):
         both, tcp = either.listen(e), either.listen(e, TCP)
         for route, protocol in ((ONLY_SDP, SDP), (ONLY_TCP, TCP)):
@@ -111,8 +112,8 @@ def not_blocking(e):
 
 @case(reference=False)
 def another_route(e):
-    """After a failed connect(2) the route can be another one, with the port that the program has
-    bound."""
+    """After a failed connect(2) the route can be changed, and the port bound by the program
+    stays."""
     with either.parameters(**PATIENT):
         tcp, sdp = either.listen(e, TCP), e.listen()
         for bound in (False, True):
@@ -144,7 +145,7 @@ def rebound(e):
             sock = make(e, first, "peer")
             sock.bind(e.address(e.there, 0))
             while first == ONLY_SDP and not is_free(e, TCP, sock.port):
-                # SDP does not look at TCP, which may have a socket or a TIME_WAIT there
+                # SDP ignores TCP, which may have a socket or a TIME_WAIT at that port
                 sock.close()
                 sock = make(e, first, "peer")
                 sock.bind(e.address(e.there, 0))
@@ -161,7 +162,7 @@ def rebound(e):
 
 @case(reference=False)
 def taken_ports(e):
-    """A port whose number another socket has in one protocol is free in the other protocol alone.
+    """A port whose number another socket has in one protocol is free in the other protocol.
     """
     with netns.inside("peer"):
         tcp, sdp = e.keep(Sock.make(e.family, protocol=TCP)), e.keep(Sock.make(e.domain))
@@ -170,7 +171,7 @@ def taken_ports(e):
     for route, of_tcp, of_sdp in ((BOTH, "EADDRINUSE", "EADDRINUSE"), (ONLY_SDP, "ok", "EADDRINUSE"), (ONLY_TCP, "EADDRINUSE", "ok")):
         for port, wanted in ((tcp.port, of_tcp), (sdp.port, of_sdp)):
             if tcp.port == sdp.port:
-                e.skip("both have got the same port")
+                e.skip("both sockets have the same port")
             with make(e, route, "peer") as sock:
                 e.equal(e.error(sock.bind, e.address(e.there, port)), wanted, f"bind() with route {route}")
     # bound by SDP alone to a port whose TCP number another socket has: it keeps the port
@@ -196,7 +197,7 @@ def listeners(e):
 
 @case(reference=False)
 def waiting_listeners(e):
-    """accept() and poll() of a listener by SDP alone wait, and are woken."""
+    """accept() and poll() wait on an SDP-only listener, and are woken."""
     with either.parameters(**PATIENT):
         listener = listen(e, ONLY_SDP)
         e.equal(listener.mask(select.POLLIN | select.POLLOUT), "-", "poll() of a quiet one")
@@ -220,7 +221,7 @@ def waiting_listeners(e):
 
 @case(reference=False)
 def options(e):
-    """By SDP alone no option makes a socket TCP's: options that SDP lacks are refused."""
+    """By SDP alone no option switches a socket to TCP: options that SDP lacks are refused."""
     with either.parameters(**PATIENT), either.counts(e, connected_by_sdp=1):
         sock = make(e, ONLY_SDP)
         e.equal(e.error(sock.set, socket.IPPROTO_IP, consts.IP_MINTTL, 255), "EOPNOTSUPP", "IP_MINTTL")
@@ -237,7 +238,7 @@ def options(e):
 
 @case(reference=False)
 def limit(e):
-    """At the limit of sockets a route of SDP alone fails, and does not become TCP."""
+    """At the limit of sockets, a connect by SDP alone fails, and does not use TCP."""
     listener = either.listen(e)
     with either.parameters(max_sockets_per_user=1):
         either.make(e)

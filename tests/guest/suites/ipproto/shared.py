@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Common state until the protocol is decided: options and ports."""
+"""State shared until the protocol is decided: options and ports."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ OPTIONS = ((S, socket.SO_RCVBUF, 77000), (S, socket.SO_SNDBUF, 55000), (S, socke
            (S, socket.SO_REUSEADDR, 1), (S, socket.SO_PRIORITY, 5), (T, socket.TCP_NODELAY, 1), (T, socket.TCP_KEEPIDLE, 77),
            (T, socket.TCP_KEEPCNT, 7), (T, socket.TCP_USER_TIMEOUT, 7777), (socket.IPPROTO_IP, consts.IP_TOS, 0x10))
 
-# A classic BPF program that lets everything through.
+# A classic BPF program that accepts everything.
 PASS = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0xffffffff), 8)
 FILTER = struct.pack("=H6xQ", 1, ctypes.addressof(PASS))
 
@@ -40,8 +40,7 @@ def _set(sock):
 
 @case(reference=False)
 def options_before(e):
-    """Options set before the decision apply to either protocol, and to sockets that a listener
-    accepts."""
+    """Options set before the decision apply to either protocol, and to accepted sockets."""
     plain = either.make(e, TCP)
     _set(plain)
     wanted = _values(plain)
@@ -68,7 +67,8 @@ def options_before(e):
 
 @case(reference=False)
 def option_of_tcp_alone(e):
-    """An option that SDP lacks makes the socket TCP's before any byte; mere advice does not."""
+    """An option that SDP lacks switches the socket to TCP before any byte; one without effect on
+    SDP does not."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         advised = either.make(e)
@@ -102,7 +102,7 @@ def option_of_tcp_alone(e):
 
 @case(reference=False)
 def identity(e):
-    """The cookie and the owner stay the same when TCP takes over."""
+    """The cookie and the owner stay the same when the socket switches to TCP."""
     listener = either.listen(e, TCP)
     near = either.make(e)
     cookie = near.getsockopt(S, consts.SO_COOKIE, 8)
@@ -119,8 +119,8 @@ def identity(e):
 
 @case(reference=False)
 def zero_copy_of_either(e):
-    """SO_ZEROCOPY of an open socket applies to either protocol, which reports each send in the same
-    way."""
+    """SO_ZEROCOPY of an undecided socket applies to either protocol; both report each send in the
+    same way."""
     told = []
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -184,7 +184,8 @@ def option_that_only_tcp_heeds(e):
 
 @case(reference=False)
 def option_of_a_listener(e):
-    """An option that SDP lacks makes a listener TCP's too. A task in accept(2) goes on with that.
+    """An option that SDP lacks switches a listener to TCP, too. A task in accept(2) continues with
+    TCP.
     """
     with either.parameters(**PATIENT):
         for waits in (False, True):
@@ -205,7 +206,7 @@ def option_of_a_listener(e):
 
 @case(reference=False)
 def ports(e):
-    """A port of a socket of IPPROTO_SDP is taken for TCP and for SDP, and the other way round."""
+    """A port of an IPPROTO_SDP socket is reserved in TCP and in SDP, and vice versa."""
     def kinds():
         yield "IPPROTO_SDP", either.make(e)
         yield "TCP", either.make(e, TCP)
@@ -227,14 +228,14 @@ def ports(e):
             e.equal(e.error(other.bind, e.address(e.here, taken)), "ok", f"bind() by {name} afterwards")
             either_too = either.make(e)
             e.equal(e.error(either_too.bind, e.address(e.here, taken)), "EADDRINUSE", f"bind() after {name}")
-            # which has left nothing behind: it can be bound elsewhere
+            # which has left no state: the socket can be bound elsewhere
             either_too.bind(e.address(e.here, 0))
             e.check(either_too.port not in (0, taken), "the other port")
             either_too.close()
             other.close()
 
 
-# Ports outside the ephemeral range: the TIME_WAIT of another case may have one of that.
+# Ports outside the ephemeral range, which may contain a TIME_WAIT of another case.
 PORTS = 26000
 
 
@@ -248,7 +249,7 @@ def sysctl(name, value):
 
 
 def end(e, first, last):
-    """The TIME_WAIT is the first one's."""
+    """The TIME_WAIT is at the first socket's side."""
     first.close()
     e.equal(last.recv(1), b"", "the end")
     last.close()
@@ -257,7 +258,7 @@ def end(e, first, last):
 @case(reference=False)
 def port_of_several(e):
     """The port chosen by connect(2) is shared by connections to different destinations, of either
-    protocol, and held by TCP and by SDP until the last of them is closed."""
+    protocol. Both TCP and SDP hold it until the last of them is closed."""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
         with sysctl("ip_local_port_range", f"{PORTS} {PORTS}"):
@@ -281,18 +282,18 @@ def port_of_several(e):
                 except OSError as error:
                     e.equal(error.errno, errno.EADDRNOTAVAIL, "what keeps another one from the port")
 
-            # by SDP a connection holds its port until the peer has answered its end
+            # on SDP a connection holds its port until the peer has answered its end
             e.equal(e.until(another, "another connection").port, PORTS, "its port")
 
 
 @case(reference=False)
 def port_of_several_after_tcp(e):
     """TCP uses another port if the shared one is in TIME_WAIT."""
-    # each family its own, for the TIME_WAIT that is left here
+    # each family its own port, because of the TIME_WAIT left there
     low = PORTS + (12 if e.six else 10)
     with either.parameters(**PATIENT):
         listener, by_tcp = either.listen(e), either.listen(e, TCP)
-        # without them no connection takes the place of a TIME_WAIT
+        # without time stamps no connection replaces a TIME_WAIT
         with sysctl("ip_local_port_range", f"{low} {low + 1}"), sysctl("tcp_timestamps", "0"):
             holds = either.connect(e, listener)
             e.equal(holds.port, low, "the port")
@@ -322,7 +323,8 @@ def privileged_port(e):
 
 @case(reference=False)
 def names(e):
-    """getsockname(2) returns the same for an open socket as on TCP, and does so afterwards."""
+    """getsockname(2) returns the same as on TCP for an undecided socket, and stays correct
+    afterwards."""
     plain, sock = either.make(e, TCP), either.make(e)
     e.equal(sock.getsockname(), plain.getsockname(), "of a new one")
     sock.bind(e.address(e.here, 0))
@@ -338,7 +340,7 @@ def names(e):
 
 @case(reference=False, families=("v6",))
 def both_versions(e):
-    """A listener on :: takes IPv4 as well, of either kind."""
+    """A listener on :: accepts IPv4 as well, by either protocol."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, host="::")
         for protocol in (SDP, TCP):
@@ -359,7 +361,7 @@ def both_versions(e):
 
 @case(reference=False)
 def inode(e):
-    """Diagnostics name one inode, whatever has won."""
+    """Diagnostic tools show one inode, whichever protocol is used."""
     with either.parameters(**PATIENT):
         near = either.connect(e, either.listen(e))
         e.check(observe.row_of(near), "no row in /proc/net/sdp")

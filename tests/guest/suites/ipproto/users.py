@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One port, where one user listens by TCP and another by SDP alone."""
+"""One port, at which one user listens by TCP and another by SDP alone."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ ROOT, OTHER = 0, 1000
 
 @contextlib.contextmanager
 def both_transports():
-    """The hosts of a bed where connections to the own host are local ones."""
+    """Hosts of a test where connections to the own host are local, or over RDMA."""
     before = netns.local_transport(True)
     try:
         with either.parameters(**PATIENT):
@@ -34,7 +34,7 @@ def free_port(e, where):
 
 
 def make(e, kind, user, where, prepare=None):
-    """A socket of that user."""
+    """Creates a socket of that user."""
     sock = e.socket(where) if kind == FAMILY else either.make(e, kind, where)
     os.fchown(sock.fileno(), user, -1)
     if prepare:
@@ -43,14 +43,14 @@ def make(e, kind, user, where, prepare=None):
 
 
 def listen(e, kind, user, where, host, port, prepare=None):
-    """A listener of that user, and what listen(2) says."""
+    """Creates a listener of that user; returns the result of listen(2)."""
     sock = make(e, kind, user, where, prepare)
     sock.bind(e.address(host, port))
     return sock, e.error(sock.listen, 5)
 
 
 def reaches(e, where, port, protocol, listener, what):
-    """A client of IPPROTO_SDP is that listener's."""
+    """Checks that an IPPROTO_SDP client reaches that listener."""
     near = either.make(e)
     near.connect(e.address(e.host(where), port))
     e.equal(either.protocol(near), protocol, what)
@@ -59,9 +59,9 @@ def reaches(e, where, port, protocol, listener, what):
 
 @case(reference=False, timeout=60)
 def of_another(e):
-    """In every order, at every address, by both transports."""
+    """Listeners of two users, in either order, at every address, by both transports."""
     if e.ipproto:
-        e.skip("not of these families")
+        e.skip("neither family 27 nor 28")
     with both_transports() as hosts:
         for where in hosts:
             hosts = e.any, e.host(where)
@@ -79,9 +79,9 @@ def of_another(e):
 
 @case(reference=False, timeout=60)
 def of_the_same(e):
-    """One user may have both, and root any."""
+    """One user may have both listeners, and root any."""
     if e.ipproto:
-        e.skip("not of these families")
+        e.skip("neither family 27 nor 28")
     with both_transports() as hosts:
         for where, (of_tcp, of_sdp) in itertools.product(hosts, ((OTHER, OTHER), (ROOT, ROOT), (OTHER, ROOT))):
             port = free_port(e, where)
@@ -93,9 +93,9 @@ def of_the_same(e):
 
 @case(reference=False)
 def of_a_group(e):
-    """TCP's listeners may be several that share the port."""
+    """TCP may have several listeners that share the port."""
     if e.ipproto:
-        e.skip("not of these families")
+        e.skip("neither family 27 nor 28")
 
     def share(sock):
         sock.set(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -115,7 +115,7 @@ def of_a_group(e):
 
 @case(reference=False)
 def of_both(e):
-    """A listener whose TCP socket listens, too, has the port by TCP's own rules."""
+    """A listener whose TCP socket listens, too, holds the port by TCP's own rules."""
     with both_transports() as hosts:
         for where in hosts:
             port = free_port(e, where)
@@ -126,9 +126,9 @@ def of_both(e):
 
 @case(reference=False, families=("v4",))
 def of_mapped_addresses(e):
-    """TCP's listener may be one of IPv6 that takes IPv4, and SDP's, too."""
+    """TCP's listener may be an IPv6 one that accepts IPv4; so may SDP's."""
     if e.ipproto:
-        e.skip("not of these families")
+        e.skip("neither family 27 nor 28")
 
     def of_ipv6(kind, user, where, port, only=False):
         with netns.inside(where):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Users of sockets inside the kernel: a module (tests/guest/kernel) calls as sunrpc, DLM or NVMe do
-with TCP."""
+"""Kernel users of sockets: a module (tests/guest/kernel) that makes the calls of sunrpc, DLM or
+NVMe."""
 
 import mmap
 import os
@@ -39,7 +39,7 @@ def pattern(start, count):
 
 
 def echo(sock):
-    """Sends back what comes, until its end; the number of bytes."""
+    """Echoes received bytes until the end of the stream; returns their number."""
     total = 0
     while data := sock.recv(30000):
         sock.sendall(data)
@@ -77,7 +77,7 @@ def serves(e):
 
 @case
 def asks(e):
-    """A kernel client, by calls that wait."""
+    """A kernel client, by blocking calls."""
     listener = e.listen()
     server = serving(e, listener)
     e.note("told", order(e, "ask", e.there, listener.port, 300000))
@@ -86,8 +86,8 @@ def asks(e):
 
 @case
 def asks_without_io(e):
-    """The same with memory whose allocation must not write pages, and from the reserves, as for a
-    user that frees memory by sending (swap, a block device)."""
+    """As `asks`, with GFP_NOIO allocations and the memory reserves, as for a user that frees memory
+    by sending (swap, a block device)."""
     for command in ("frugal", "reclaim"):
         listener = e.listen()
         server = serving(e, listener)
@@ -116,7 +116,7 @@ def by_callbacks_to_nobody(e):
 
 @case
 def by_callbacks_reset(e):
-    """Callbacks report that the peer has gone away."""
+    """Callbacks report that the peer has disconnected."""
     listener = e.listen()
     task = e.task(order, e, "events", e.there, listener.port, 50000000)
     far, _ = listener.accept()
@@ -177,7 +177,7 @@ def refused(e):
 
 
 def gives_pages(e, command, count):
-    """Returns the output of a kernel user that sends so many pages by MSG_SPLICE_PAGES, all of
+    """Returns the output of a kernel user that sends this many pages by MSG_SPLICE_PAGES, all of
     which arrive."""
     listener = e.listen()
 
@@ -198,7 +198,7 @@ def gives_pages(e, command, count):
 
 @case
 def pages(e):
-    """MSG_SPLICE_PAGES, which is how the kernel's own users send pages."""
+    """MSG_SPLICE_PAGES, by which kernel users send pages."""
     e.note("told", gives_pages(e, "pages", 40))
 
 
@@ -249,7 +249,7 @@ def takes_it_for_tcp(e):
 
 @case
 def nodelay_is_heeded(e):
-    """No small send waits for the one before after tcp_sock_set_nodelay()."""
+    """After tcp_sock_set_nodelay(), no small send waits for the one before."""
     listener = e.listen()
     task = e.task(lambda: listener.accept()[0].drain())
     counters = Counters()
@@ -262,7 +262,8 @@ def nodelay_is_heeded(e):
 
 @case
 def doorbell(e):
-    """A server accepts only after the sk_state_change that a connection inherits from it."""
+    """A server accepts only after the sk_state_change callback that a connection inherits from
+    it."""
     port = e.refused_port("self")
     task = e.task(order, e, "doorbell", e.here, port, 1)
     near = e.socket("peer")
@@ -298,7 +299,8 @@ def forsaken(e):
 
 
 def leave_some(e):
-    """Kernel users have sockets in a namespace when it ends: they close them, and nothing stays."""
+    """Kernel users have sockets in a namespace when it ends: they close them, and no resource is
+    left."""
     name = "left"
     own, other = ("fd78::1", "fd78::2") if e.six else ("10.78.0.1", "10.78.0.2")
     bits = 64 if e.six else 24
@@ -326,7 +328,7 @@ def leave_some(e):
         e.note("word", far.recv_exactly(11))
     finally:
         netns.run("self", f"ip netns del {name}")
-    # the namespace ends when it has no holder, and the connection with it
+    # the namespace ends when its last holder does, and with it the connection
     e.wait(far)
     e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
     far.close()
@@ -340,8 +342,8 @@ def left_in_a_namespace(e):
 
 @case(timeout=120, reference=False)
 def left_after_the_family(e):
-    """The same if the family was loaded after its user, so that its part of each namespace ends
-    before."""
+    """As `leave_some`, if the family was loaded after its user, so that its part of each namespace
+    ends first."""
     order(e, "options", e.here, 1)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -7,7 +7,7 @@ from lib.resources import queues
 
 
 def through(e):
-    """A connection with bytes in both directions."""
+    """Makes a connection with bytes in both directions."""
     near, far = e.pair()
     for one, other in ((near, far), (far, near)):
         one.sendall(b"bytes")
@@ -26,8 +26,8 @@ def used(e):
 
 @case(reference=False, families=("v4",))
 def kept(e):
-    """Two completion queues of each end stay after it, and serve the next connection. With
-    spare_queues=0 none stay."""
+    """Two completion queues of each end are kept after it, and serve the next connection. With
+    spare_queues=0 none are kept."""
     with parameters(spare_queues=0):
         used(e)
         e.until(lambda: not queues(), "the end of those of other connections")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Events of a process and of its device, in each state of its socket. Each leaves nothing: no
-socket, no pinned page, no reference to the module, and on the devices no PD, CQ, QP or MR."""
+"""Events of a process and of its device, in each state of its socket. No event leaves a socket, a
+pinned page or a module reference, or on the devices a PD, CQ, QP or MR."""
 
 import contextlib
 import ctypes
@@ -30,8 +30,8 @@ def connected(e, port):
     return near
 
 
-# Each state: a process reaches it, reports it, and stays, as a rule in the call that is named.
-# `port` is of a listener at the other host, which sends 1,000 bytes first.
+# Each function takes a process to a state, reports it, and stays, usually in the call of that name.
+# `port` is a listener at the other host, which first sends 1,000 bytes.
 
 def bound(e, port, ready):
     e.bound("self")
@@ -121,7 +121,7 @@ def half_closed(e, port, ready):
 
 
 def closing(e, port, ready):
-    """Waits in close() for its bytes to get out."""
+    """Waits in close() for its bytes to be sent."""
     near = connected(e, port)
     near.recv_exactly(1000)
     near.setsockopt(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 100))
@@ -132,7 +132,7 @@ def closing(e, port, ready):
 
 
 def closed(e, port, ready):
-    """Closed with bytes that do not get out."""
+    """Closed with bytes that cannot be sent."""
     near = connected(e, port)
     near.recv_exactly(1000)
     e.fill(near)
@@ -155,7 +155,7 @@ STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted
           closing: "close", closed: "pause", polling: "epoll_wait"}
 # States without a peer.
 ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
-# States whose other end gets the bytes before the end.
+# States in which the other end receives the bytes before the end of the stream.
 CLOSED = (closing, closed)
 NUMBERS = {"pause": (34,), "accept4": (43, 288), "connect": (42,), "recvfrom": (45,), "sendto": (44,), "close": (3,), "epoll_wait": (232, 281)}
 
@@ -170,7 +170,7 @@ def sleeps(pid, name):
 
 
 def sent():
-    """Packets that the own device has sent."""
+    """Returns the number of packets that the own device has sent."""
     return int(pathlib.Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts").read_text())
 
 
@@ -205,12 +205,13 @@ class Subject:
         listener.close()
 
     def kill(self):
-        # It may have ended by itself, and been reaped.
+        # The process may have ended by itself, and been reaped.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self.child.kill()
 
     def quiet(self):
-        """Waits until nothing is sent any more. A request without a reply is repeated 1.5 s later.
+        """Waits until no packet is sent any more. A request without a reply is repeated 1.5 s
+        later.
         """
         if self.state is connecting:
             self.e.until(lambda: sent() > self._sent, "the request")
@@ -229,7 +230,7 @@ class Subject:
 
 
 def drain(e, far, what):
-    """Reads what was sent before the end, and the end or an error."""
+    """Reads the bytes sent before the end, then the end of the stream or an error."""
     far.setblocking(False)
 
     def drained():
@@ -248,15 +249,15 @@ def works(e):
     far.close()
 
 
-# With THOROUGH in the environment the removal of a device is tested with each state by itself,
-# suspended processes stay so for minutes, and all of it is repeated with IPv6.
+# With THOROUGH in the environment, the removal of a device is tested with each state alone,
+# suspended processes stay so for minutes, and everything is repeated with IPv6.
 THOROUGH = "THOROUGH" in os.environ
-# Cases in which nothing depends on the family.
+# Address families of cases that do not depend on them.
 SOME = ("v4", "v6") if THOROUGH else ("v4",)
 
 
 def through_all(e, event, before=lambda: None):
-    """The event for each state; `before` is what the process does first."""
+    """Runs the event for each state; `before` is done by the process first."""
     nothing = Nothing(e)
     for state in STATES:
         event(Subject(e, state, before))
@@ -266,7 +267,7 @@ def through_all(e, event, before=lambda: None):
 
 
 def together(e, event):
-    """The same event for all of them."""
+    """Runs the event for all states together."""
     nothing = Nothing(e)
     for states in [[state] for state in STATES] if THOROUGH else [STATES]:
         event([Subject(e, state) for state in states])
@@ -286,7 +287,7 @@ def killed(e):
 
 
 def fill(e, far):
-    """The other end writes all it can."""
+    """The other end writes until its buffers are full."""
     if far:
         far.setblocking(False)
         while isinstance(e.outcome(calls.send, far, bytes(65536), socket.MSG_NOSIGNAL), int):
@@ -295,7 +296,7 @@ def fill(e, far):
 
 @case(reference=False, families=SOME, timeout=240)
 def stopped(e):
-    """SIGSTOP, while the other end writes all it can; then SIGCONT, SIGSTOP again, and SIGKILL."""
+    """SIGSTOP, while the other end fills its buffers; then SIGCONT, SIGSTOP again, and SIGKILL."""
     def stop(pid):
         os.kill(pid, signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
@@ -315,8 +316,8 @@ def stopped(e):
 
 @case(reference=False, timeout=400)
 def stopped_for_minutes(e):
-    """Processes in all connected states are stopped for two minutes, with all that their peers can
-    write. The connections stay, others continue, and each waiting call completes afterwards."""
+    """Processes in all connected states are stopped for two minutes; their peers fill the buffers.
+    The connections stay, others continue, and each waiting call completes afterwards."""
     if not THOROUGH:
         e.skip("takes minutes (env THOROUGH=1)")
     nothing = Nothing(e)
@@ -344,8 +345,8 @@ def stopped_for_minutes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def traced(e):
-    """A debugger stops a process in its call, the peer writes all it can, the process goes on, and
-    is killed."""
+    """A debugger stops a process in its call, the peer fills its buffers, the process continues,
+    and is killed."""
     seize, interrupt, detach = 0x4206, 0x4207, 17
 
     def ptrace(request, pid):
@@ -393,8 +394,8 @@ def executes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def out_of_memory(e):
-    """The OOM killer kills a process because another one has used up its cgroup. All its memory is
-    unmapped at once, blocks in flight as well."""
+    """The OOM killer kills a process because another one has used up its cgroup's memory. All its
+    memory is unmapped at once, blocks in flight as well."""
     with Group(e) as group:
         files = group._path
         (files / "memory.oom.group").write_text("1")
@@ -420,7 +421,7 @@ def out_of_memory(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def module_in_use(e):
-    """rmmod is refused in every state, and changes nothing."""
+    """rmmod is refused in every state, and has no effect."""
     def event(subject):
         done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
         e.check(done.returncode != 0 and "in use" in done.stderr, f"rmmod: {done.returncode} {done.stderr.strip()}")
@@ -459,7 +460,7 @@ def device_removed(e):
 
 @case(reference=False, timeout=300)
 def other_device_removed(e):
-    """The same of the other end's device."""
+    """As `device_removed`, for the other end's device."""
     def event(subjects):
         with without("peer", "rxe1"):
             for subject in subjects:
@@ -472,16 +473,16 @@ def other_device_removed(e):
 
 
 class Wire:
-    """The link of both ends, which can be down for a moment. A packet that rxe sends meanwhile,
-    without a route, breaks its queue pair. If that is the connection manager's, no connection can
-    be made any more."""
+    """Both links, which can be down for a moment. A packet that rxe sends meanwhile, without a
+    route, puts its queue pair into the error state. If that is the connection manager's QP, no more
+    connections can be made."""
 
     PORT = "/sys/class/infiniband/{}/ports/1/{}"
     RDMA = {"self": "rxe0", "peer": "rxe1"}
 
     def __init__(self, e):
         self._e, self._device = e, netns.device()
-        # As IPv4's do anyway, the addresses are to stay.
+        # The addresses are to stay, as IPv4's do anyway.
         netns.sysctl(f"ipv6/conf/{self._device}/keep_addr_on_down", 1)
 
     def _read(self, name):
@@ -501,7 +502,7 @@ class Wire:
         self._e.until(still, "a moment in which nothing is sent", self._e.patience * 3)
 
     def flap(self):
-        """Down, and up at once: commands would take a busy machine too long."""
+        """Down, and up at once: commands would take too long on a busy machine."""
         get, put, up = 0x8913, 0x8914, 1
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             name, flags = struct.unpack("=16sh14x", fcntl.ioctl(sock, get, struct.pack("=16sh14x", self._device.encode(), 0)))
@@ -522,7 +523,7 @@ class Wire:
 
 @case(reference=False, timeout=300)
 def link_flap(e):
-    """The wire is down for a moment: connections last."""
+    """The link is down for a moment: connections survive."""
     wire = Wire(e)
 
     def event(subject):
@@ -544,7 +545,7 @@ def link_flap(e):
 @case(reference=False, timeout=120)
 def namespace_goes(e):
     """The last process of a network namespace dies, with sockets in all states that need no other
-    process. The namespace goes."""
+    process. The namespace ends."""
     nothing = Nothing(e)
     own, other, name = *(("fd7a::1", "fd7a::2") if e.six else ("10.79.0.1", "10.79.0.2")), "life"
     netns.run("self", f"ip netns add {name}")
