@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Adverts that the other end has not polled yet: on one machine no worker does, but the next call
-that can use them."""
+"""Adverts that the other end has not polled yet: on local connections no worker polls them, but the
+next call that can use them."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ from lib.registry import case
 from suites.zcopy.blocks import MIB, Counters, pipelined, waiting_reader
 
 HERE = (0,)
-# Number of credits that allow an advert but not its cancel.
+# Number of credits that suffice for an advert but not for its cancel.
 TWO = 2
 # Offset of tcpi_snd_cwnd in struct tcp_info, and of the next field.
 SND_CWND, BEHIND = 80, 84
@@ -36,8 +36,8 @@ def found_by_the_sender(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def taken_back_without_credits(e):
-    """A reader's time runs out without credits for a cancel, as the other end has not polled for
-    long: the reader wakes that end."""
+    """A reader's time-out expires without credits for a cancel, because the other end has not
+    polled for long: the reader wakes that end."""
     near, far = pipelined(e)
     e.error(near.recv, 1, socket.MSG_DONTWAIT)
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -26,13 +26,13 @@ def rdma_packets():
 
 
 def settled(e):
-    """Until no socket of the module is left."""
+    """Waits until no socket of the module exists."""
     e.until(lambda: not observe.rows(), lambda: f"{len(observe.rows())} sockets stay", patience=e.patience * 6)
 
 
 @case(hosts=HERE)
 def loopback(e):
-    """127.0.0.1 and ::1: names, data both ways, the end."""
+    """127.0.0.1 and ::1: addresses, data in both directions, the end of the stream."""
     listener = e.listen(host=e.loopback)
     near = e.socket()
     near.connect(e.address(e.loopback, listener.port))
@@ -50,7 +50,7 @@ def loopback(e):
 
 @case(hosts=HERE)
 def every_own_address(e):
-    """Any address of 127.0.0.0/8 and of the namespace, to each other and from each other."""
+    """Any address of 127.0.0.0/8 and of the namespace, connected to each other."""
     hosts = ["fd77::1", "fd77::2", "::1"] if e.six else ["10.77.0.1", "10.77.0.2", "127.0.0.1", "127.9.8.7"]
     for to in hosts:
         listener = e.listen(host=to)
@@ -83,7 +83,7 @@ def wildcards(e):
 
 @case(hosts=HERE, families=("v6",))
 def mapped(e):
-    """An IPv6 socket that is given IPv4 addresses, connected to and from one of the IPv4 family."""
+    """An IPv6 socket that uses IPv4 addresses, connected to and from one of the IPv4 family."""
     listener = e.listen(host="::")
     near = e.socket()
     near.connect(("::ffff:127.0.0.1", listener.port, 0, 0))
@@ -106,7 +106,7 @@ def refused(e):
 
 @case(hosts=HERE, reference=False)
 def without_rdma(e):
-    """No byte goes over an RDMA device, and none is needed."""
+    """No byte uses an RDMA device, and none is needed."""
     before = rdma_packets()
     near, far = e.pair()
     task = e.task(pattern.send, near, 5, 2 * MIB, [100000])
@@ -117,7 +117,7 @@ def without_rdma(e):
 
 @case(hosts=HERE, reference=False)
 def switched_off(e):
-    """With local_transport=0 a connection needs an RDMA device, and there is none."""
+    """With local_transport=0 a connection needs an RDMA device, but none exists."""
     near, far = e.pair()
     listener = e.listen()
     netns.local_transport(False)
@@ -132,7 +132,7 @@ def switched_off(e):
 
 @case(hosts=HERE)
 def other_namespace(e):
-    """127.0.0.1 of another namespace is another one."""
+    """127.0.0.1 of another namespace is a different host."""
     listener = e.listen(host=e.loopback)
 
     def elsewhere():
@@ -190,7 +190,7 @@ def references():
 
 @case(hosts=HERE, timeout=60)
 def killed(e):
-    """A process dies while it sends: its peer reads the sent bytes, then the end."""
+    """A process dies while it sends: its peer reads the sent bytes, then the end of the stream."""
     listener = e.listen(host=e.loopback)
 
     def send_on():
@@ -256,7 +256,7 @@ def nobody_looks(e):
     e.note("looked at", near.recv(10, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     far.shutdown(socket.SHUT_WR)
     if e.sdp:
-        # without a call of the socket
+        # without a socket call
         e.until(lambda: observe.row_of(near).state == "CLOSE_WAIT", lambda: f"the state stays {observe.row_of(near).state}")
     e.note("all of it", near.recv(10))
     e.note("and the end", near.recv(10))
@@ -264,7 +264,7 @@ def nobody_looks(e):
 
 @case(hosts=HERE)
 def watched_later(e):
-    """SIGIO for bytes that arrive at a socket without a poller at its last call."""
+    """SIGIO for bytes that arrive at a socket that had no poller at its last call."""
     near, far = e.pair()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     for _ in range(5):
@@ -292,7 +292,7 @@ def nobody_looked(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are established when there is space. (TCP drops some of them,
+    """Connections beyond the backlog are established when it has space. (TCP drops some of them,
     with SYN cookies.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
@@ -352,8 +352,8 @@ def both_copy(e):
             task.result()
             sent += 8 * MIB
             after = observe.stats()
-            # a waiting task needs a wakeup and a processor: on a busy machine that takes more than
-            # one block
+            # a waiting task needs a wakeup and a processor: on a busy machine that takes longer
+            # than a block
             if after["zcopy helped"] - before["zcopy helped"] >= MIB:
                 break
         else:
@@ -378,13 +378,13 @@ def one_processor(e):
     after = observe.stats()
     direct, helped = (after[name] - before[name] for name in ("zcopy tx_bytes", "zcopy helped"))
     e.check(direct >= 8 * MIB, f"only {direct} bytes were copied once")
-    # it may, as long as the other one sleeps, and so may a worker beside
+    # it may help while the other one sleeps; so may a worker
     e.check(helped <= direct // 4, f"of {direct} bytes {helped} were copied by who waits")
 
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def few_sends_a_connection(e):
-    """A connection of a few large sends copies once instead of twice from 256 KiB on, without
+    """A connection with a few large sends copies once instead of twice from 256 KiB on, without
     measuring."""
     for size, direct in ((MIB // 4 - 1, False), (MIB // 4, True), (4 * MIB, True)):
         near, far = e.pair()
@@ -400,7 +400,7 @@ def few_sends_a_connection(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def to_itself(e):
-    """At both ends, bytes are received into the buffer that they are sent from."""
+    """Both ends receive bytes into the buffer that they are sent from."""
     near, far = e.pair()
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     shared = bytearray(pattern.Pattern(3).at(0, MIB))
@@ -450,8 +450,8 @@ def unload(e):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def small_ones(e):
-    """Small messages that wait until earlier ones are drained: each call sends all of them, and
-    without a call they are sent by a timer."""
+    """Small messages that wait until earlier ones are drained: each call sends all of them; without
+    a call, a timer sends them."""
     near, far = e.pair()
     for byte in (b"a", b"b", b"c"):
         near.send(byte)

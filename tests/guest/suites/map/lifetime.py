@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lifetime of a mapping: from `sdpctl map add` to its end, while the protocol exists, and never by
-halves."""
+"""Lifetime of a mapping: from `sdpctl map add` to its end, only while the protocol exists, never
+partially."""
 
 import json
 import os
@@ -19,7 +19,7 @@ REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
 
 @case(reference=False, families=("v4",))
 def ends_with_its_process(e):
-    """However that ends."""
+    """However the process ends."""
     for by, wanted in ((signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -signal.SIGKILL)):
         with Mapping(e, "--all") as mapping:
             e.equal(protocol_of(socket.AF_INET), mapping.protocol, "SO_PROTOCOL")
@@ -37,7 +37,7 @@ def status(process, field):
 def stays_after_a_hang_up(e):
     """Started by nohup: ignored signals do not end it."""
     with Mapping(e, "--all", by=("nohup",)) as mapping:
-        # Nothing can take a signal from a stopped process.
+        # A stopped process does not handle signals.
         mapping.process.send_signal(signal.SIGSTOP)
         e.until(lambda: status(mapping.process, "State") == "T", "sdpctl does not stop")
         mapping.process.send_signal(signal.SIGHUP)
@@ -51,7 +51,7 @@ def stays_after_a_hang_up(e):
 
 @case(reference=False, families=("v4",))
 def shown(e):
-    """Each with its holder, and its number of mapped sockets."""
+    """Shows each mapping with its holder and its number of mapped sockets."""
     needs(e)
     e.equal(rows(), [], "mappings at first")
     mount(e)
@@ -72,7 +72,7 @@ def shown(e):
 
 @case(reference=False, families=("v4",))
 def pinned(e):
-    """It stays when its maker has ended, until it is removed."""
+    """A pinned mapping stays after its creator has ended, until it is removed."""
     protocol = needs(e)
     mount(e)
     try:
@@ -101,7 +101,7 @@ def pinned(e):
 
 @case(reference=False, families=("v4",))
 def refused(e):
-    """In a sentence, and without any effect."""
+    """Refused with an error message, and without any effect."""
     needs(e)
     mount(e)
     for words, user, complaint in (
@@ -128,8 +128,8 @@ BTF = pathlib.Path("/sys/kernel/btf")
 
 @case(reference=False, families=("v4",))
 def other_kernels(e):
-    """On kernels that lack something, an error names that, and nothing is mapped. False replies
-    simulate them on this kernel."""
+    """On kernels that lack a feature, an error names it, and no socket is mapped. False replies
+    simulate such kernels."""
     needs(e)
     btf = (BTF / "vmlinux").read_bytes()
     hook, function = b"update_socket_protocol", b"inet6_register_protosw"
@@ -150,7 +150,7 @@ def other_kernels(e):
             (BTF / "vmlinux").write_bytes(told)
         return control("add", "--program", "one")
 
-    # a function that BPF programs may not modify, under the name of the one that they may
+    # a function that BPF programs may not modify, named like the one that they may
     other = hook.upper()
     swapped = renamed(update_socket_protocol=other).replace(b"\0%s\0" % function, b"\0%s\0" % hook).replace(b"\0%s\0" % other, b"\0%s\0" % function)
     for told, complaint in (
@@ -172,8 +172,8 @@ def insmod(*words):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_the_module(e):
-    """While it is not loaded, sockets are TCP sockets and work; after loading they are mapped
-    again."""
+    """While the module is not loaded, sockets are TCP sockets and work; after loading they are
+    mapped again."""
     protocol = needs(e)
     e.until(lambda: REFERENCES.read_text() == "0\n", "the end of all sockets", patience=e.patience * 6)
     try:
@@ -186,7 +186,7 @@ def without_the_module(e):
                 e.check(rows()[0][3].endswith(f"(there is no protocol {protocol} now: TCP)"), f"it is shown as {rows()}")
                 e.equal(insmod(), (0, ""), "insmod")
                 e.equal(asks(e, "one"), protocol, "SO_PROTOCOL with the module again")
-            # the same module without the protocol
+            # the same module with the protocol disabled
             subprocess.run(["rmmod", "ib_sdp"], check=True)
             e.equal(insmod("ipproto=0"), (0, ""), "insmod without the protocol")
             e.equal(asks(e, "one"), TCP, "SO_PROTOCOL without the protocol")
@@ -202,7 +202,7 @@ def without_the_module(e):
 
 
 def talks(name):
-    """A TCP connection of a program of that name to itself. Returns the bytes received."""
+    """A connection of a program of that name to itself. Returns the bytes received."""
     with open("/proc/self/comm", "w") as file:
         file.write(name)
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
@@ -213,7 +213,7 @@ def talks(name):
 
 @case(reference=False, families=("v4",))
 def without_a_bpf_file_system(e):
-    """A name for a pin without a BPF file system: an error message, and nothing is mapped."""
+    """A pin name without a BPF file system: an error message, and no socket is mapped."""
     needs(e)
 
     def run():

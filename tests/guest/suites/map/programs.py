@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs without SDP support, started as usual: under a mapping SDP carries their bytes."""
+"""Programs without SDP support, started as usual: with a mapping they use SDP."""
 
 import contextlib
 import hashlib
@@ -31,7 +31,7 @@ def http(e):
     """Python's own web server and client. If one of them is not mapped, both use TCP."""
     needs(e)
     with folder() as path:
-        # a program is called as its file is
+        # the name of a program is that of its file
         programs = {name: os.path.join(path, name) for name in ("web-server", "web-client")}
         for program in programs.values():
             os.symlink(shutil.which("python3"), program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The processes and sockets that `sdpctl map` maps to IPPROTO_SDP."""
+"""Processes and sockets that `sdpctl map` maps to IPPROTO_SDP."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 @case(reference=False)
 def kinds(e):
-    """Streams of IPv4 and IPv6 that would be TCP's, or MPTCP's, are mapped, and nothing else is."""
+    """IPv4 and IPv6 streams of TCP or MPTCP are mapped, and no other sockets."""
     family, flags = (socket.AF_INET6 if e.six else socket.AF_INET), socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     plain = (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, socket.IPPROTO_UDP), (socket.SOCK_RAW, TCP)
     before = [protocol_of(family, *words) for words in plain]
@@ -33,7 +33,7 @@ def kinds(e):
 
 @case(reference=False)
 def programs(e):
-    """By the name of the process, in full or by its beginning."""
+    """By the name of the process, complete or a prefix."""
     with Mapping(e, "--program", "redis-server", "--program", "web*", "--program", "a_name_of_15_length") as mapping:
         for name, wanted in (("redis-server", mapping.protocol), ("redis-serve", TCP), ("redis-server2", TCP), ("web", mapping.protocol),
                              ("webserver", mapping.protocol), ("we", TCP), ("a_name_of_15_length", mapping.protocol), ("a_name_of_15_l", TCP),
@@ -43,7 +43,7 @@ def programs(e):
 
 @case(reference=False, families=("v4",))
 def threads(e):
-    """A thread that calls itself something else belongs to its process."""
+    """A renamed thread belongs to its process."""
     def run():
         become("theprogram")
         seen = []
@@ -72,7 +72,7 @@ def users(e):
 
 
 class Group:
-    """A cgroup with one below it, for the time of a block."""
+    """A cgroup with a child, for the time of a block."""
 
     def __init__(self, e):
         self.path = GROUPS / f"map-{os.getpid()}"
@@ -96,12 +96,12 @@ class Group:
 
 @case(reference=False, families=("v4",))
 def cgroups(e):
-    """Those in the cgroup and in any below it."""
+    """Processes in the cgroup and in any below it."""
     needs(e)
     with Group(e) as group:
         with Mapping(e, "--cgroup", group.path) as mapping:
             e.equal((asks(e), asks(e, group=group.path), asks(e, group=group.below)), (TCP, mapping.protocol, mapping.protocol), "SO_PROTOCOL")
-        # a path that does not begin at the root is one below /sys/fs/cgroup
+        # a relative path is below /sys/fs/cgroup
         with Mapping(e, "--cgroup", group.below.relative_to(GROUPS)) as mapping:
             e.equal((asks(e), asks(e, group=group.path), asks(e, group=group.below)), (TCP, TCP, mapping.protocol), "SO_PROTOCOL")
 
@@ -112,7 +112,7 @@ def options(name, values):
 
 @case(reference=False, families=("v4",))
 def many(e):
-    """A list with its maximum of entries: the last one is as effective as the first."""
+    """A list with its maximum of entries: the last one works like the first."""
     needs(e)
     names = [f"program{n}" for n in range(250)]
     with Mapping(e, *options("program", names)) as mapping:

@@ -11,8 +11,8 @@ from lib.registry import case
 
 SOL = socket.SOL_SOCKET
 
-# Options that the kernel's core keeps for TCP of AF_INET and AF_INET6; a module may offer them or
-# not.
+# Options that the kernel's core reserves for TCP of AF_INET and AF_INET6; a module may support them
+# or not.
 FOR_TCP = {consts.SO_ATTACH_FILTER, consts.SO_ATTACH_BPF, consts.SO_ATTACH_REUSEPORT_CBPF, consts.SO_ATTACH_REUSEPORT_EBPF}
 FOR_INET = {37, 65, 74, 61, 78, 79, 80, 82, 83, 84}
 
@@ -37,7 +37,7 @@ def every_number(e):
 
 @case
 def flags(e):
-    """Options that are on or off, as they are after each setting."""
+    """Boolean options, read after each setting."""
     for name in ("SO_DEBUG", "SO_REUSEADDR", "SO_DONTROUTE", "SO_BROADCAST", "SO_KEEPALIVE", "SO_OOBINLINE",
                  "SO_REUSEPORT"):
         sock, option = e.socket(), getattr(socket, name)
@@ -62,7 +62,8 @@ def lengths(e):
 
 @case
 def buffers(e):
-    """SO_SNDBUF and SO_RCVBUF: doubled, bounded, and refused when forced without privilege."""
+    """SO_SNDBUF and SO_RCVBUF: doubled, bounded; the FORCE variants are refused without
+    privilege."""
     for name in ("SO_SNDBUF", "SO_RCVBUF"):
         option = getattr(socket, name)
         sock = e.socket()
@@ -128,7 +129,7 @@ def busy_poll(e):
 
 @case
 def read_only(e):
-    """Options that can only be read."""
+    """Read-only options."""
     near, far = e.pair()
     for name, option in (("SO_TYPE", socket.SO_TYPE), ("SO_ERROR", socket.SO_ERROR), ("SO_PROTOCOL", consts.SO_PROTOCOL),
                          ("SO_DOMAIN", consts.SO_DOMAIN), ("SO_ACCEPTCONN", socket.SO_ACCEPTCONN)):
@@ -182,7 +183,7 @@ def filters(e):
 
 @case
 def timestamps(e):
-    """Enabling time stamps does no harm."""
+    """Enabling time stamps has no bad effect."""
     near, far = e.pair()
     e.note("set", e.error(far.set, SOL, consts.SO_TIMESTAMP, 1))
     near.send(b"word")

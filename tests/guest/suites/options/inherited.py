@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Properties that an accepted socket has from its listener, and those of its own."""
+"""Properties that an accepted socket inherits from its listener, and those that it does not."""
 
 import os
 import socket
@@ -42,7 +42,7 @@ def from_listener(e):
 
 @case
 def set_after_listen(e):
-    """Options set between listen() and the connection count, those set after it do not."""
+    """Options set between listen() and the connection are inherited, later ones are not."""
     listener = e.listen()
     listener.set(SOL, socket.SO_KEEPALIVE, 1)
     listener.set(TCP, socket.TCP_NODELAY, 1)
@@ -99,7 +99,7 @@ def threshold(e):
 
 @case
 def buffers_of_connection(e):
-    """Buffer sizes at first, of every kind of socket, are sane."""
+    """The initial buffer sizes of every kind of socket are reasonable."""
     near, far = e.pair()
     for name, sock in (("connector", near), ("accepted", far), ("listener", e.listen()), ("new", e.socket())):
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):

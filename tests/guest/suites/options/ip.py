@@ -9,7 +9,7 @@ from lib.env import SAME, OneOf
 from lib.registry import case
 
 IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
-# Options that TCP takes with the value 1, and which packets would have to carry.
+# Options that TCP accepts with the value 1, but RDMA packets cannot implement.
 PROMISES = {(IP, consts.IP_OPTIONS), (IP, consts.IP_MINTTL), (IPV6, consts.IPV6_MINHOPCOUNT)}
 
 
@@ -19,7 +19,7 @@ def number(value):
 
 def sent_requests(e, tap):
     """Returns the primary service level and traffic class of each REQ of the connection manager
-    that the socket has seen."""
+    that the socket has captured."""
     seen = []
     while frame := e.error_or(tap.recv, 10000):
         if frame[12:14] != (b"\x86\xdd" if e.six else b"\x08\0"):
@@ -74,7 +74,7 @@ def priority_by_class(e):
 
 @case
 def data_with_class(e):
-    """A connection with a traffic class and a priority works, changed on the way too."""
+    """A connection with a traffic class and a priority works, also if they are changed later."""
     level, option = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
 
     def prepare(sock):
@@ -151,7 +151,7 @@ def of_a_mapped_connection(e):
 
 @case
 def no_membership(e):
-    """Groups of receivers are for datagrams: none is joined."""
+    """Multicast groups are for datagrams: none is joined."""
     sock = e.socket()
     if e.six:
         group = socket.inet_pton(socket.AF_INET6, "ff02::77") + struct.pack("=I", 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOL_TCP: TCP's options as far as they mean something, and SDP's own."""
+"""SOL_TCP: TCP's options, if they have a meaning on SDP, and SDP's own."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ from lib.registry import case
 TCP = socket.IPPROTO_TCP
 INT = (1 << 31) - 1
 
-# These mean something on SDP too. All others may be refused as an unknown one.
+# Options with a meaning on SDP. All others may be refused as unknown.
 MEANT = {socket.TCP_NODELAY, socket.TCP_CORK, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT,
          socket.TCP_USER_TIMEOUT, socket.TCP_QUICKACK, socket.TCP_INFO, socket.TCP_DEFER_ACCEPT, socket.TCP_SYNCNT,
          socket.TCP_LINGER2, consts.TCP_INQ}
@@ -29,7 +29,7 @@ def attempt(e, sock, option, value):
 
 @case
 def every_number(e):
-    """Options 1 to 79: set to 1, and got."""
+    """Options 1 to 79: set to 1, and read."""
     for option in range(1, 80):
         expected = {} if option in MEANT else \
             {"sdp": OneOf(SAME, "ENOPROTOOPT", "EOPNOTSUPP"), "because": "it means nothing on SDP"}
@@ -61,7 +61,7 @@ def values(e):
 
 @case
 def values_connected(e):
-    """The same on a connection, and that data still passes."""
+    """As `values`, on a connection; data is still transferred afterwards."""
     near, far = e.pair()
     for name, tries in (("TCP_NODELAY", (1, 0)), ("TCP_CORK", (1, 0)), ("TCP_KEEPIDLE", (100,)),
                         ("TCP_KEEPINTVL", (10,)), ("TCP_KEEPCNT", (3,)), ("TCP_USER_TIMEOUT", (9000,)),
@@ -89,7 +89,7 @@ def deferring(seconds):
 
 @case
 def defer_accept_until_data(e):
-    """A connection waits for its first bytes before accept() has it."""
+    """A connection waits for its first bytes before accept() returns it."""
     listener = e.listen(prepare=deferring(60))
     silent, talker = e.connect(listener), e.connect(listener)
     talker.send(b"first")
@@ -107,7 +107,7 @@ def defer_accept_until_data(e):
 
 @case
 def defer_accept_until_end(e):
-    """So does the end of its stream."""
+    """The end of its stream counts as well."""
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
     near.shutdown(socket.SHUT_WR)
@@ -117,7 +117,7 @@ def defer_accept_until_end(e):
 
 @case(timeout=60)
 def defer_accept_for_a_time(e):
-    """When the time is over, accept() has it without a byte."""
+    """After the time limit, accept() returns it without a byte."""
     listener = e.listen(prepare=deferring(1))
     near = e.connect(listener)
     far, address = listener.accept()
@@ -130,7 +130,7 @@ def defer_accept_for_a_time(e):
 
 @case
 def defer_accept_of_nobody(e):
-    """A connector that leaves before its first byte frees its place in the backlog."""
+    """A client that disconnects before its first byte frees its place in the backlog."""
     listener = e.listen(backlog=1, prepare=deferring(60))
     for _ in range(4):
         near = e.connect(listener)
@@ -157,7 +157,7 @@ def defer_accept_and_gone(e):
 
 @case(timeout=90)
 def syn_count(e):
-    """TCP_SYNCNT bounds the time that connect() tries."""
+    """TCP_SYNCNT limits the duration of connect()."""
     listener = e.listen(backlog=0)
     first = e.connect(listener)
     if e.ipproto:       # which has a backlog for each
@@ -166,14 +166,14 @@ def syn_count(e):
     second.set(TCP, socket.TCP_SYNCNT, 1)
     start = time.monotonic()
     e.note("connect", e.error(second.connect, e.address(e.there, listener.port)))
-    # a program without the option waits for some minutes
+    # a program without the option waits for minutes
     e.check(time.monotonic() - start < 10 + e.patience, f"it took {time.monotonic() - start:.1f} s")
     e.note("the first", first.mask())
 
 
 @case
 def linger2_none(e):
-    """Negative TCP_LINGER2: once closed, the socket does not wait for the peer's end."""
+    """Negative TCP_LINGER2: a closed socket does not wait for the peer's end of the stream."""
     near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_LINGER2, -1))
     near.close()
     e.note("mask", e.wait_mask(far, "RDHUP|HUP"))
@@ -183,7 +183,8 @@ def linger2_none(e):
 
 @case(reference=False, timeout=100)
 def linger2(e):
-    """TCP_LINGER2: time that a closed socket waits for the peer's end, a minute if it is not set.
+    """TCP_LINGER2: time that a closed socket waits for the peer's end of the stream; default one
+    minute.
     """
     near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_LINGER2, 1))
     port = near.port
@@ -216,7 +217,7 @@ def segment(e):
 
 @case
 def info(e):
-    """TCP_INFO: the state, and numbers one can believe."""
+    """TCP_INFO: the state, and plausible numbers."""
     def read(sock, room=256):
         return calls.getsockopt(sock, TCP, socket.TCP_INFO, room)
 
@@ -240,7 +241,7 @@ def info(e):
 
 @case
 def zcopy_threshold(e):
-    """SDP_ZCOPY_THRESH: 0 is off, else from a page to 1 MiB."""
+    """SDP_ZCOPY_THRESH: 0 (off), or from a page to 1 MiB."""
     sock = e.socket()
     option = consts.SDP_ZCOPY_THRESH
     for value, result in ((0, "ok"), (4096, "ok"), (65536, "ok"), (1 << 20, "ok"), (1, "EINVAL"), (4095, "EINVAL"),
@@ -258,7 +259,7 @@ def zcopy_threshold(e):
             default = int(file.read())
     except FileNotFoundError:
         default = -1
-    # without a threshold the module measures whether zero copy pays, from 64 KiB on
+    # without a threshold the module measures whether zero copy is faster, from 64 KiB on
     e.equal(e.socket().get(TCP, option), 65536 if default < 0 else default, "SDP_ZCOPY_THRESH at first")
 
 
@@ -287,7 +288,7 @@ def last_bind_error(e):
 
 @case
 def nodelay_is_prompt(e):
-    """Small messages of a ping-pong are not held back, with TCP_NODELAY or without."""
+    """Small ping-pong messages are not held back, with or without TCP_NODELAY."""
     for value in (0, 1):
         near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_NODELAY, value))
         for turn in range(100):
@@ -309,7 +310,7 @@ def no_ulp(e):
 
 @case(timeout=60)
 def not_sent_lowat(e):
-    """The socket accepts little more than that before the bytes can be sent."""
+    """The socket accepts little more than TCP_NOTSENT_LOWAT bytes before they can be sent."""
     near, far = e.pair()
     near.set(TCP, consts.TCP_NOTSENT_LOWAT, 16384)
     near.setblocking(False)
@@ -318,13 +319,13 @@ def not_sent_lowat(e):
         with contextlib.suppress(BlockingIOError):
             while True:
                 near.send(bytes(65536))
-        # some may have been sent since it was full
+        # some bytes may have been sent since it was full
         waits = calls.ioctl_int(near, consts.SIOCOUTQNSD)
         e.check(waits <= 16384 + (1 << 18), f"{waits} bytes wait")
         return waits >= 16384
 
     e.until(full, "so much that waits")
-    # a waiting task wakes
+    # a waiting task is woken
     near.setblocking(True)
     sender = e.task(near.sendall, bytes(3000000))
     end = e.task(far.drain)
@@ -340,7 +341,7 @@ OF_TIMES = "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_SYNCNT", "TCP_LI
 
 @case
 def of_the_namespace(e):
-    """Times without an option come from the namespace's sysctls."""
+    """Times that no option sets come from the namespace's sysctls."""
     def told(sock):
         return [sock.get(TCP, getattr(socket, name)) for name in OF_TIMES]
 

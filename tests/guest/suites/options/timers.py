@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Effects of keepalive and user time-out: a wrong neighbour entry cuts the wire."""
+"""Effects of keepalive and user time-out: a wrong neighbour entry interrupts the link."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 
 
 def unanswered(e):
-    """`observe.unanswered`, and 0 on the family that this one is compared with."""
+    """`observe.unanswered`, and 0 on the reference family."""
     return observe.unanswered() if e.sdp else 0
 
 
@@ -35,7 +35,7 @@ def cut(e):
 
 
 def lost(e, near, before, what):
-    """The socket has the error of a silent peer, and that was counted."""
+    """Checks that the socket has the error of a silent peer, and that it was counted."""
     e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"), because=f"the device's retries may give up before the {what}")
     if e.sdp:
         e.equal(unanswered(e), before + 1, "connections that were counted as lost")
@@ -83,8 +83,8 @@ def dead_peer_is_noticed_after_shutdown(e):
 
 @case(reference=False, timeout=60)
 def nothing_is_due_when_lost(e):
-    """A socket that held bytes back when its connection was lost, and is not closed, uses no
-    processor."""
+    """A socket that had held back bytes when its connection was lost, and is not closed, uses no
+    processor time."""
     near, far = e.pair()
     near.set(TCP, socket.TCP_CORK, 1)
     near.send(b"held back")
@@ -98,7 +98,7 @@ def nothing_is_due_when_lost(e):
 
 @case(timeout=90)
 def late_keepalive(e):
-    """Keepalive turned on when the connection is idle already."""
+    """Keepalive enabled when the connection is already idle."""
     near, _ = e.pair()
     with cut(e) as before:
         keepalive(near)
@@ -122,7 +122,7 @@ def user_timeout(e):
 
 @case(timeout=60)
 def short_cut_heals(e):
-    """A wire that is cut for a moment loses nothing."""
+    """A short interruption of the link loses nothing."""
     near, far = e.pair()
     near.send(b"before ")
     e.unread(far, 7)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Overload by connects, by sockets, by memory."""
+"""Overload by connects, by sockets and by memory."""
 
 import errno
 import os
@@ -18,9 +18,9 @@ from suites.process.memory import Group
 from suites.syscall_fuzz.limits import parameter
 
 SOL = socket.SOL_SOCKET
-# Families of long cases.
+# Address families of long cases.
 SLOW = ("v4", "v6") if THOROUGH else ("v4",)
-# Users without other sockets.
+# User ids without other sockets.
 CROWD, SERVER = 65534, 1
 # Kernel memory of one end of a connection, its buffers included, while they are empty.
 PER_SOCKET = 200000
@@ -47,9 +47,9 @@ def echo(e, near, far, word=b"there and back"):
 
 @case(reference=False, families=SLOW, timeout=120)
 def many_connects(e):
-    """As many connects as two processors can begin meet a backlog of 4 that is not emptied. The
-    listener's side holds no more than that, others are served meanwhile, and each connect that gets
-    in later is a connection."""
+    """As many connects as two processors can start, to a backlog of 4 that is not accepted from.
+    The listener's side holds no more than that, other listeners are served meanwhile, and each
+    connect that succeeds later is a connection."""
     listener, other = e.listen(backlog=4), e.listen()
     near, far = e.pair(other)
     crowd, before, rounds = [], kernel_memory(), 0
@@ -72,9 +72,9 @@ def many_connects(e):
     grown = kernel_memory() - before
     e.check(grown < 400 * 100000, f"{grown} bytes for 400 connects that wait")
     e.until(lambda: observe.stats("peer")["- backlog full"] >= 100, "that requests were dropped")
-    # Most connections close again; the others are accepted when there is space, each at its next
-    # request. They are the last ones: a request is repeated for some 25 s, and a slow machine needs
-    # most of that for the crowd.
+    # Most connections are closed; the others are accepted when the backlog has space, each at its
+    # next request. Those are the last ones: a request is repeated for some 25 s, and a slow machine
+    # needs most of that for the rest.
     for sock in crowd[:-20]:
         sock.close()
     listener.setblocking(False)
@@ -93,7 +93,7 @@ def many_connects(e):
             sock = waiting.pop(fd)
             error = sock.get(SOL, socket.SO_ERROR)
             if error == errno.ETIMEDOUT:
-                # The machine was so slow that the requests ended before there was space: try again.
+                # On a slow machine the requests may end before that: try again.
                 sock.close()
                 sock, late = e.socket(), late + 1
                 sock.setblocking(False)
@@ -122,7 +122,7 @@ def many_connects(e):
 
 @case(reference=False, timeout=120)
 def come_and_go(e):
-    """Processes make connections, transfer and close as fast as possible: no memory leaks."""
+    """Processes connect, transfer and close as fast as possible: no memory leaks."""
     listener = e.listen(backlog=64)
 
     def serve():
@@ -149,7 +149,8 @@ def come_and_go(e):
         e.until(lambda: len(observe.rows("self")) == 0 and len(observe.rows("peer")) == 1, "the end of closed connections", e.patience * 9)
         levels.append(kernel_memory())
     e.note("connections per second", int(480 / (time.monotonic() - start)))
-    # A quarter of what one connection holds, for each of 160: less than if one in four stayed.
+    # A quarter of the memory of one connection, for each of 160: less than if one in four were
+    # leaked.
     e.check(levels[2] - levels[1] < 160 * 20000, f"the kernel's memory after each round: {levels}")
     for server in servers:
         server.kill()
@@ -186,8 +187,8 @@ def clamour(e, port, count, told):
 @case(reference=False, families=SLOW, timeout=240)
 def crowd_of_thousands(e):
     """Two thousand connections by a user with a limit of 150, to a server with the same limit. No
-    more exist at any time on either side, the excess is counted, and others connect and transfer
-    all the time."""
+    more exist at any time on either side, the excess is counted, and other users connect and
+    transfer all the time."""
     most, each, processes = 150, 500, 4
     listener, other = e.listen(backlog=64), e.listen()
     # Accepted sockets belong to this user.
@@ -236,7 +237,7 @@ def crowd_of_thousands(e):
         rate = each * processes / (time.monotonic() - start)
         refused = [child.result() for child in crowd]
     e.note("connections per second, others' rounds, sockets, refusals, bytes at most", (int(rate), rounds, held, refused, peak))
-    # rows are read one after the other: each process may have replaced a socket meanwhile
+    # rows are read one after another: each process may have replaced a socket meanwhile
     seen = most + processes
     e.check(most // 2 < held["crowd"] <= seen and 0 < held["server"] <= seen, f"sockets by user at the most: {held}")
     e.check(all(refused), f"sockets refused to each: {refused}")
@@ -248,14 +249,14 @@ def crowd_of_thousands(e):
     server.kill()
     closing(listener, other, near, far)
     settled(e)
-    # Less than the memory of one in twenty connections.
+    # Less than the memory of one connection in twenty.
     e.until(lambda: kernel_memory() - quiet < 2 * each * processes // 20 * PER_SOCKET // 2, lambda: f"{kernel_memory() - quiet} bytes stay")
 
 
 @case(reference=False, timeout=120)
 def limit_of_a_server(e):
-    """Connections beyond the limit of the server's namespace wait, disturb no other, and get in
-    when others leave."""
+    """Connections beyond the limit of the server's namespace wait, disturb no others, and succeed
+    when others close."""
     listener = e.listen()
     settled_pair = e.pair(listener)
     with parameter("max_sockets_per_net", 8):
@@ -348,7 +349,8 @@ def out_of_a_groups_memory(e):
 
 @case(reference=False, families=("v4",), timeout=400, brief=False)
 def one_port(e):
-    """33,000 sockets at one port: the last takes no longer than the first, nor its end."""
+    """33,000 sockets at one port: the last takes no longer than the first, both to create and to
+    close."""
     most, part = 33000, 1000
     resource.setrlimit(resource.RLIMIT_NOFILE, (most + 200, most + 200))
     first = e.socket().set(SOL, socket.SO_REUSEPORT, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A bound over the buffers of all sockets (max_buffer_memory)."""
+"""A limit of the buffers of all sockets (max_buffer_memory)."""
 
 import ctypes
 import errno
@@ -17,8 +17,8 @@ MIB = 1 << 20
 BLOCK = 64 << 10
 LIMIT = 8
 PAIRS = 20
-# Memory of a connection beyond the limit, both ends: a few small receive buffers, and a chunk to
-# send from.
+# Memory of a connection at the limit, both ends: a few small receive buffers, and a chunk to send
+# from.
 LEAST = 64 << 10
 
 
@@ -27,7 +27,7 @@ def in_use():
 
 
 def send_all_it_takes(e, sock, number, at=0):
-    """Sends a pattern from `at` on until the socket is full. Returns the end."""
+    """Sends a pattern from `at` on until the socket is full. Returns the position reached."""
     stream = pattern.Pattern(number)
     while isinstance(told := e.outcome(calls.send, sock, stream.at(at, 65536), socket.MSG_DONTWAIT), int):
         at += told
@@ -36,7 +36,8 @@ def send_all_it_takes(e, sock, number, at=0):
 
 
 def fill_all(e, pairs, taken):
-    """Without readers: counts the bytes that each accepts, until all are full."""
+    """Returns the number of bytes that each connection accepts without readers, until all are
+    full."""
     while True:
         before = sum(taken)
         for number, (near, _) in enumerate(pairs):
@@ -47,14 +48,14 @@ def fill_all(e, pairs, taken):
 
 @case(reference=False, timeout=120)
 def bounded(e):
-    """Twenty writers whose readers do not read: their memory is bounded, others go on, and new
-    connections are refused. When memory is available again the waiting tasks wake, and each byte
-    taken arrives."""
+    """Twenty writers whose readers do not read: their memory is limited, others continue, and new
+    connections are refused. When memory is available again, the waiting tasks wake, and all
+    accepted bytes arrive."""
     listener = e.listen(backlog=32)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(PAIRS)]
     quiet, refused = in_use(), observe.stats()["- limit reached"]
-    # and the memory that one connection takes at a time, as it grows
+    # and the memory that one connection allocates at a time while it grows
     most = LIMIT * MIB + MIB + (PAIRS + 1) * LEAST
     taken = [0] * len(pairs)
     with parameter("max_buffer_memory", LIMIT):
@@ -69,7 +70,7 @@ def bounded(e):
         e.equal(pattern.receive(far, 77, 2 * MIB, [30000]), 2 * MIB, "bytes that come by and by")
         writer.result()
         e.check(in_use() <= most, f"{in_use()} bytes after a connection that goes on")
-        # which frees some of it, now and a little later
+        # which frees some, now and a little later
         stuck = pairs[-1][0]
 
         def filled():
@@ -128,8 +129,8 @@ def idle(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def idle_after_blocks(e):
-    """Connections that have sent blocks free their regions and lists when they are idle. They use
-    blocks again afterwards."""
+    """Connections that have sent blocks free their memory regions and lists when they are idle.
+    They use blocks again afterwards."""
     e.needs_wire()
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(20)]
@@ -158,7 +159,7 @@ def idle_after_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def at_the_listener(e):
-    """A request to connect without memory waits, and gets in when memory is available again."""
+    """Without memory a connect request waits, and succeeds when memory is available again."""
     listener = e.listen()
     late = e.socket()
     late.setblocking(False)
@@ -185,7 +186,7 @@ def nothing(e):
             with e.socket() as late:
                 e.equal(e.error(late.connect, e.address(e.there, listener.port)), errno.errorcode[errno.ENOBUFS], "a new connection")
         near, far = pair
-        # Where it may be TCP, it is.
+        # Where TCP is possible, it is used.
         both = either.listen(e)
         with either.counts(e, tcp_limit=1):
             tcp = either.connect(e, both)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Readers that never read, writers that never stop, and slow ones, among others."""
+"""Readers that never read, writers that never stop, and slow ones, next to others."""
 
 import socket
 
@@ -17,8 +17,8 @@ def buffered(sock, option):
 
 @case(reference=False, timeout=120)
 def nobody_reads(e):
-    """Thirty writers write all they can to readers that do not read: the bytes between them are
-    bounded by their buffers, others are served, and in the end each byte taken arrives."""
+    """Thirty writers fill their buffers without readers: the number of bytes in between is limited,
+    others are served, and in the end all accepted bytes arrive."""
     listener = e.listen(backlog=32)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(30)]
@@ -36,7 +36,7 @@ def nobody_reads(e):
         def lies(near=near, far=far):
             return calls.ioctl_int(far, consts.SIOCINQ) + calls.ioctl_int(near, consts.SIOCOUTQ)
 
-        # bytes that have come are counted at both ends until their acknowledgement
+        # received bytes are counted at both ends until they are acknowledged
         e.until(lambda: lies() <= bounds[number], lambda: f"{lies()} bytes lie between them; the buffers are {bounds[number]}")
     grown = kernel_memory() - before
     e.check(grown <= 2 * sum(bounds), f"the kernel's memory grew by {grown}; the buffers are {sum(bounds)}")
@@ -82,8 +82,8 @@ def one_slow(e):
 
 @case(reference=False, timeout=120)
 def blocks_that_nobody_takes(e):
-    """Senders with blocks to readers that do not read: pinned memory is bounded by the budget, and
-    unpinned at the end."""
+    """Senders with blocks to readers that do not read: pinned memory is limited, and unpinned at
+    the end."""
     listener = e.listen(backlog=16)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(8)]

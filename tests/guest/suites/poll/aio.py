@@ -27,13 +27,13 @@ class Aio:
         return done
 
     def poll(self, sock, events):
-        """Begins to poll, once."""
+        """Begins one poll."""
         control = ctypes.create_string_buffer(struct.pack("=QIIHhIQQqQII", 1, 0, 0, CMD_POLL, 0, sock.fileno(), events, 0, 0, 0, 0, 0), 64)
         self._kept.append(control)
         self._call("io_submit", self._context, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(control))))
 
     def events(self, seconds):
-        """The mask of the next poll to end; None if none does in that time."""
+        """Returns the mask of the next completed poll; None if none completes in that time."""
         event, time = ctypes.create_string_buffer(32), struct.pack("qq", *divmod(int(seconds * 1e9), 10**9))
         if not self._call("io_getevents", self._context, 0 if not seconds else 1, 1, event, time):
             return None
@@ -41,12 +41,12 @@ class Aio:
 
 
 def polled(e, name, sock, events, happen):
-    """A poll that something ends."""
+    """Checks that an event completes a poll."""
     aio = Aio()
     e.note(f"{name}: begins", e.error(aio.poll, sock, events))
     e.note(f"{name}: at once", aio.events(0))
     happen()
-    # the waker's reason may have more
+    # the event that woke it may include more bits
     e.note(f"{name}: then", aio.events(e.patience) & events)
 
 
@@ -68,7 +68,7 @@ def states(e):
 
 @case
 def connects(e):
-    """Connects without blocking, and polls until there is a connection, by SDP or by TCP."""
+    """Connects without blocking, and polls until it is connected, by SDP or by TCP."""
     by_tcp = e.tcp("peer")
     by_tcp.bind(e.address(e.there, 0))
     by_tcp.listen(1)

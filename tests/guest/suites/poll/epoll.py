@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""epoll: level and edge, one shot, exclusive, and the number of wakeups."""
+"""epoll: level- and edge-triggered, one-shot, exclusive, and the number of wakeups."""
 
 import fcntl
 import os
@@ -27,7 +27,8 @@ def now(poller):
 
 
 def soon(e, poller, bits=0):
-    """Returns the next event mask with these bits. An edge with fewer may come before."""
+    """Returns the next event mask that contains these bits. An edge with fewer bits may come
+    first."""
     while True:
         ready = poller.poll(e.patience)
         e.check(ready, "epoll was never answered")
@@ -77,7 +78,7 @@ def edge(e):
 
 @case(timeout=60)
 def edge_beside_a_poller(e):
-    """Each byte is an edge, though another process polls the socket, which has an owner."""
+    """Each byte is an edge, even if another process polls the socket, which has an owner."""
     near, far = e.pair()
     fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
     poller = watch(near, IN | ET)
@@ -120,7 +121,7 @@ def edge_of_writing(e):
 
 @case
 def edge_wakeups(e):
-    """One wake-up for each message, none besides, when each is awaited."""
+    """One wakeup for each awaited message, and no others."""
     near, far = e.pair()
     poller = watch(near, IN | ET)
     wakes = 0
@@ -178,7 +179,7 @@ def exclusive(e):
         task.wait_asleep("epoll_wait", "epoll_pwait")
     e.connect(listener)
     e.until(lambda: not all(task.is_alive() for task in tasks), "somebody awake")
-    # the other one may sleep until there is more work
+    # the other thread may sleep until the next connection
     e.connect(listener)
     e.note("both woke", [task.result() for task in tasks])
     e.note("accept", e.error(listener.accept))
@@ -219,7 +220,7 @@ def listener_edges(e):
 
 @case
 def connect_edges(e):
-    """The life of an outgoing connection as an edge-triggered program sees it."""
+    """The connect sequence of an outgoing connection, as an edge-triggered program sees it."""
     listener = e.listen()
     sock = e.socket()
     sock.setblocking(False)
@@ -275,7 +276,7 @@ def in_two_sets(e):
 
 @case
 def end_alone(e):
-    """A poller of the end alone gets it, by poll(2) as well."""
+    """A poller of the end of the stream alone gets it, also by poll(2)."""
     near, far = e.pair()
     watched = watch(near, RDHUP | ET)
     polled = select.poll()
@@ -290,7 +291,7 @@ def end_alone(e):
 
 @case
 def about_nothing(e):
-    """Messages between the kernels alone are no events for the program."""
+    """Control messages alone cause no events for the program."""
     near, far = e.pair()
     level, edges, both = watch(near, IN), watch(near, IN | ET), watch(near, IN | OUT | ET)
     e.note("room", soon(e, both, OUT))
@@ -301,7 +302,7 @@ def about_nothing(e):
         told += now(level) + now(edges)
         room += now(both)
     e.note("events of one that has nothing to read", told)
-    # a writable socket may be reported again when messages pass between the kernels
+    # a writable socket may be reported again after control messages
     e.check(set(room) <= {OUT} and len(room) <= 300 // 4, f"edges of one that can write: {len(room)}, {set(room)}")
 
 
@@ -326,7 +327,7 @@ def nobody_asks(e):
 
 @case
 def each_wakes_all(e):
-    """Tasks that poll one socket each in its own way all get an event for each message."""
+    """Tasks that poll one socket by different calls all get an event for each message."""
     near, far = e.pair()
     for turn in range(50):
         pollers = [watch(near, IN | ET), watch(near, IN), watch(near, IN | RDHUP | ET)]
@@ -341,7 +342,7 @@ def each_wakes_all(e):
 
 @case
 def echo_server(e):
-    """A small server on edges: many connections, each its own words back."""
+    """A small edge-triggered server: many connections, each gets its own text back."""
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     poller = watch(listener, IN | ET)

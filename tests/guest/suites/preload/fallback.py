@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Peers, rules or kernels without SDP: programs under sdp-run stay on TCP without notice."""
+"""Peers, rules or kernels without SDP: programs under sdp-run use TCP without an error."""
 
 import os
 import socket
@@ -12,9 +12,9 @@ from lib.programs import Program
 from lib.registry import case
 
 PORT = 7310
-# A blocking client, and one that connects as event loops do.
+# A blocking client, and one that connects like event loops.
 CLIENTS = ("blocking", "selectors")
-# The library's only line in a guest, where the module is not installed.
+# The library's only output in a guest without the module.
 ABSENT = f"the kernel has no SDP (the module ib_sdp is not loaded: it is not installed for kernel {os.uname().release}); sockets are TCP"
 
 
@@ -48,7 +48,7 @@ def client(e, how, rules=None, address=None, **more):
 
 @case(reference=False, timeout=120)
 def the_peer_has_tcp_only(e):
-    """Clients of each kind get to a server that has nothing of SDP."""
+    """Clients of each kind reach a server without SDP."""
     for how in ("selectors",) if e.six else CLIENTS:
         carried = Carried()
         serving = Program(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "peer")
@@ -61,8 +61,7 @@ def the_peer_has_tcp_only(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def the_peers_sdp_is_silent(e):
-    """A client with a shorter time limit than SDP's failure gets to the server by TCP, the first
-    time."""
+    """A client with a shorter time limit than SDP's reaches the server by TCP, the first time."""
     e.needs_wire()
     serving = Program(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "peer")
     wait_for_listener(e, PORT, sdp=False)
@@ -74,7 +73,7 @@ def the_peers_sdp_is_silent(e):
 
 @case(reference=False, timeout=120)
 def the_peer_comes_by_tcp(e):
-    """A server under sdp-run takes connections of both kinds."""
+    """A server under sdp-run accepts connections of both protocols."""
     carried = Carried()
     serving = Program(e, under(e, [*ECHO, "server", "asyncio", e.any, str(PORT), "4"]), "peer")
     wait_for_listener(e, PORT, sdp=True)
@@ -89,7 +88,7 @@ def the_peer_comes_by_tcp(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def rules_decide(e):
-    """By program, role, address and port."""
+    """Rules by program, role, address and port."""
     net = "10.77.0.0/16"
     for rules, bytes_by_sdp in ((f"use tcp client python3* {net}:{PORT}\n", 0),
                                 (f"use tcp client python3* {net}:1-{PORT - 1}\nuse tcp client other *:*\nuse sdp client * *:*\n", 100000),
@@ -104,7 +103,8 @@ def rules_decide(e):
 
 @case(reference=False, timeout=60)
 def sdp_only(e):
-    """A client whose rules are SDP alone does not fall back, and a server takes nothing by TCP."""
+    """A client whose rules are SDP alone does not fall back, and such a server accepts no TCP
+    connection."""
     serving = Program(e, under(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "use sdp server * *:*\n"), "peer")
     wait_for_listener(e, PORT, tcp=False, sdp=True)
     with e.tcp() as plain:
@@ -121,7 +121,7 @@ def sdp_only(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_listens(e):
-    """A client sees TCP's errno, at once."""
+    """A client gets TCP's errno, at once."""
     for how in CLIENTS:
         process = Program(e, under(e, [*ECHO, "client", how, e.there, str(PORT), "1", "1"]))
         _, err = process._process.communicate(timeout=e.patience * 6)
@@ -130,7 +130,7 @@ def nobody_listens(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def a_mistake_in_the_rules(e):
-    """Everything stays TCP, and a message has the place of the mistake."""
+    """All sockets use TCP, and a message shows the position of the error."""
     carried = Carried()
     serving = Program(e, under(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"]), "peer")
     wait_for_listener(e, PORT, sdp=True)
@@ -143,7 +143,7 @@ def a_mistake_in_the_rules(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_the_module(e):
-    """TCP at both ends, and one log line about it; after loading the module it is SDP again."""
+    """TCP at both ends, and one log line about it; after loading the module, SDP is used again."""
     unload(e)
     try:
         for how in ("blocking", "selectors"):
@@ -181,8 +181,8 @@ for file in files:
 
 @case(reference=False, families=("v4",), timeout=180)
 def the_module_goes_and_comes(e):
-    """A program that outlives the module goes on by TCP, prints one line, and uses SDP when the
-    module is there again."""
+    """A program that outlives the module continues with TCP, prints one line, and uses SDP when the
+    module is loaded again."""
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, str(number)) for number in range(4)]
         serving = Program(e, under(e, [*ECHO, "server", "asyncio", e.any, str(PORT), "1"]), "peer")
@@ -220,7 +220,7 @@ def the_module_goes_and_comes(e):
 @case(reference=False, families=("v4",), timeout=180)
 def another_number(e):
     """The library finds the module's number of IPPROTO_SDP. Without one it prints one line, and
-    sockets are TCP."""
+    sockets use TCP."""
     for number in (260, 0):
         unload(e)
         load(f"ipproto={number}")
@@ -240,7 +240,7 @@ def another_number(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def addresses_of_servers(e):
-    """Rules see the address of bind(), also where the socket connects after that."""
+    """Rules match the address of bind(), also if the socket connects afterwards."""
     rules = f"use tcp server * {e.there}:*\nuse sdp client * *:*\nuse sdp server * *:{PORT + 1}\n"
     for port, sdp, tcp in ((PORT, False, True), (PORT + 1, True, False)):
         host = e.there if tcp else e.any
@@ -260,7 +260,7 @@ def addresses_of_servers(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nothing_hidden(e):
-    """The program has the descriptors that it has made, and no other."""
+    """The program has the descriptors that it has created, and no others."""
     listing = "import os, socket; s = [socket.socket() for _ in range(3)]; s[0].bind(('', 0)); s[0].listen(1); print(len(os.listdir('/proc/self/fd')))"
     counts = [Program(e, command).output(e.patience * 6) for command in (["python3", "-c", listing], under(e, ["python3", "-c", listing]))]
     e.equal(counts[1], counts[0], "descriptors under sdp-run, and without")

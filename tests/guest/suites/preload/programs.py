@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs under sdp-run do what they do on TCP, and SDP carries their bytes."""
+"""Programs under sdp-run behave as on TCP, and use SDP."""
 
 import json
 import os
@@ -14,8 +14,8 @@ PORT = 7300
 
 
 def told(e, said):
-    """Returns a client's output, with TCP's number where SO_PROTOCOL is that of SDP: the only
-    difference that it sees."""
+    """Returns a client's output, with SDP's SO_PROTOCOL replaced by TCP's: the only visible
+    difference."""
     words = said.split(" ")
     protocols = [word for word in words if word in (str(either.SDP), str(either.TCP))]
     e.equal(set(protocols), {str(either.SDP if e.sdp else either.TCP)} if protocols else set(), "what SO_PROTOCOL says")
@@ -38,7 +38,7 @@ def echo(e, server, client, count, size):
 
 @case(hosts=(1, 2), timeout=120)
 def threads(e):
-    """A thread for each connection; a client that blocks."""
+    """A thread for each connection; a blocking client."""
     echo(e, "threads", "blocking", 3, 1000000)
 
 
@@ -50,7 +50,7 @@ def forks(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def started(e):
-    """A listener that subprocess.Popen() hands to another program, where it blocks."""
+    """A listener that subprocess.Popen() passes to another program, which uses it blocking."""
     echo(e, "started", "blocking", 2, 100000)
 
 
@@ -62,7 +62,7 @@ def events(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def readiness(e):
-    """epoll at both ends, of sockets that are watched before they are connected."""
+    """epoll at both ends, of sockets that are added before they are connected."""
     echo(e, "selectors", "selectors", 5, 200000)
 
 
@@ -96,7 +96,7 @@ def one_machine(e):
 @case
 def netcat(e):
     if not shutil.which("nc"):
-        e.skip("nc is not there")
+        e.skip("nc is not installed")
     carried = Carried() if e.sdp else None
     with tempfile.NamedTemporaryFile() as file:
         file.write(os.urandom(500000))
@@ -114,7 +114,7 @@ def netcat(e):
 def socat(e):
     """A process for each connection, with its socket as another program's input and output."""
     if not shutil.which("socat"):
-        e.skip("socat is not there")
+        e.skip("socat is not installed")
     kind, host = ("TCP6", f"[{e.there}]") if e.six else ("TCP4", e.there)
     carried = Carried() if e.sdp else None
     serving = start(e, ["socat", "-t", "60", f"{kind}-LISTEN:{PORT},reuseaddr,fork,max-children=2", "EXEC:tr a-z A-Z"], "peer")
@@ -132,7 +132,7 @@ def socat(e):
 def iperf3(e):
     """iperf3 sets many options, and reads TCP_INFO."""
     if not shutil.which("iperf3"):
-        e.skip("iperf3 is not there")
+        e.skip("iperf3 is not installed")
     carried = Carried() if e.sdp else None
     serving = start(e, ["iperf3", "-s", "-1", "-p", str(PORT)], "peer")
     wait_for_listener(e, PORT)

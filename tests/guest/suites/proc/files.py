@@ -12,7 +12,7 @@ from lib import calls, consts, either, netns, observe
 from lib.registry import case
 from lib.tracing import tracing
 
-# Number of sockets for a file that takes long to print.
+# Number of sockets that makes a file take long to print.
 SOCKETS = 2000
 ROWS = observe.ROWS, f"{observe.ROWS}_ipproto"
 KERNEL_ADDRESS = re.compile(r"\bffff[0-9a-f]{12}\b", re.I)
@@ -42,7 +42,7 @@ def format(e):
 
 @sdp_case
 def states(e):
-    """A row for each socket that has a name, with its state."""
+    """A row for each socket that has an address, with its state."""
     listener = e.listen()
     row = observe.row_of(listener, "peer")
     e.equal((row.local, row.remote[1], row.state), ((e.there, listener.port), 0, "LISTEN"), "the listener's row")
@@ -86,7 +86,7 @@ def queues(e):
 
 @sdp_case
 def owner(e):
-    """The uid is the creator's."""
+    """The uid is that of the socket's creator."""
     def make():
         return observe.row_of(e.bound("self")).uid
     e.equal(e.as_user(make), 65534, "uid of nobody's socket")
@@ -98,13 +98,13 @@ def count():
 
 
 def alone(e):
-    """Until nothing is left of earlier cases."""
+    """Waits until no sockets of earlier cases exist."""
     e.until(lambda: count() == 0, lambda: f"{count()} rows of earlier cases stay", patience=e.patience * 6)
 
 
 @sdp_case
 def gone(e):
-    """Closed sockets leave no row, once both ends are done."""
+    """Closed sockets leave no row, once both ends are closed."""
     alone(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(10)]
@@ -137,13 +137,13 @@ def of_the_namespace(e):
 
     e.equal((moved(0, "tx_bytes"), moved(1, "tx_bytes")), (10000, 0), "bytes sent here and there")
     e.equal((moved(0, "rx_bytes"), moved(1, "rx_bytes")), (0, 10000), "bytes received here and there")
-    # the peer may have sent empty ones, for credits
+    # the peer may have sent empty messages, for credits
     e.check(moved(0, "post_send SDP_MID_DATA") > 0, "Data messages")
 
 
 @sdp_case
 def counters(e):
-    """The counters change with each event."""
+    """Each event increments its counter."""
     alone(e)
     with open_for_writing() as file:
         file.write("0")
@@ -216,7 +216,7 @@ def no_kernel_addresses(e):
 
 @sdp_case
 def backlog_drops(e):
-    """A connection refused for a full backlog is counted where the listener is."""
+    """A connection refused because of a full backlog is counted in the listener's namespace."""
     before = observe.stats("peer").get("- backlog full", 0)
     listener = e.listen(backlog=1)
     for _ in range(6):
@@ -229,7 +229,7 @@ def backlog_drops(e):
 
 @sdp_case
 def reading_under_way(e):
-    """The files may be read while connections come and go."""
+    """The files may be read while connections are created and closed."""
     listener = e.listen(backlog=32)
     stop = []
 
@@ -252,10 +252,10 @@ def reading_under_way(e):
 
 @sdp_case
 def readers_hold_nobody_up(e):
-    """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes cost the
-    same with few sockets and with many."""
+    """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes take the
+    same time with few sockets and with many."""
     if os.uname().release.endswith("-debug"):
-        e.skip("times are those of the stock kernel")
+        e.skip("times are only checked on the stock kernel")
     resource.setrlimit(resource.RLIMIT_NOFILE, (SOCKETS + 200, SOCKETS + 200))
 
     def read(path, size):
@@ -264,7 +264,7 @@ def readers_hold_nobody_up(e):
                 pass
 
     def mean(function, *args, many=100):
-        """Seconds that a call takes; clocks of guests may be coarse."""
+        """Returns the seconds that a call takes; clocks of guests may be coarse."""
         start = time.monotonic()
         for _ in range(many):
             function(*args)
@@ -283,7 +283,7 @@ def readers_hold_nobody_up(e):
         socket.socket(e.domain, socket.SOCK_STREAM, e.protocol).close()
 
     def beside(function, path):
-        """Mean time of socket(2) and close(2) beside two children."""
+        """Returns the mean time of socket(2) and close(2) next to two children."""
         children = [e.child(function, path) for _ in range(2)]
         waits = mean(open_and_close)
         for child in children:
@@ -338,7 +338,7 @@ def users_of_the_reader(e):
 
 @sdp_case
 def new_namespace(e):
-    """A namespace made later has its own files, and closes its sockets when it ends."""
+    """A later namespace has its own files, and closes its sockets when it ends."""
     def inside():
         netns._call("unshare", netns.CLONE_NEWNET)
         e.equal(observe.rows(), [], "rows")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The module as the kernel sees it."""
+"""The module's data in the kernel."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ def in_use(e):
 
 @case(reference=False, families=("v4", "v6"), timeout=120)
 def references_return(e):
-    """Every reference is released."""
+    """Every module reference is released."""
     e.until(lambda: not observe.rows("self") and not observe.rows("peer"), "no sockets of earlier cases",
             patience=e.patience * 6)
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)
@@ -56,7 +56,7 @@ def references_return(e):
 
 @case(reference=False, families=("v4",))
 def aliases(e):
-    """modprobe finds it by the families' numbers."""
+    """modprobe finds the module by the families' numbers."""
     text = subprocess.run(["modinfo", "-F", "alias", observe.MODULE], capture_output=True, text=True).stdout.split()
     e.check({"net-pf-27", "net-pf-28"} <= set(text), f"aliases {text}")
     licence = subprocess.run(["modinfo", "-F", "license", observe.MODULE], capture_output=True, text=True).stdout.strip()
@@ -65,7 +65,7 @@ def aliases(e):
 
 @case(reference=False, families=("v4",))
 def parameters(e):
-    """ib_sdp's parameters are there, and writable by root alone."""
+    """ib_sdp's parameters exist, and only root can write them."""
     folder = "/sys/module/ib_sdp/parameters"
     e.check(os.path.isdir(folder), "no parameters")
     names = set(os.listdir(folder))
@@ -77,8 +77,8 @@ def parameters(e):
 
 @case(reference=False, families=("v4",))
 def bounds(e):
-    """Each parameter is as params.def has it, takes its minimum and maximum, and refuses values
-    beyond and words."""
+    """Each parameter has the default of params.def, accepts its minimum and maximum, and refuses
+    values beyond and words."""
     table = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
     rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), (0\d+),", table, re.M)
     folder = pathlib.Path("/sys/module/ib_sdp/parameters")
@@ -126,7 +126,7 @@ def bounds_when_loaded(e):
 
 @case(reference=False, families=("v4",))
 def reload(e):
-    """The module can be unloaded and loaded again; the files in /proc vanish and return."""
+    """The module can be unloaded and loaded again; its files in /proc disappear and reappear."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     for _ in range(3):
         done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/sdpstat on the real files: it reads them, and shows the sockets."""
+"""tools/sdpstat on the real files: it parses them, and shows the sockets."""
 
 import json
 import os
@@ -14,7 +14,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
 
 
 def sdpstat(e, *words, where="self", user=None):
-    """Returns its output. The host suite (cargo test) has built it."""
+    """Returns its output. Needs the build of the host suite (cargo test)."""
     built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
     if not built:
         e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
@@ -53,7 +53,7 @@ def own_name():
 
 @case(reference=False)
 def details(e):
-    """Transport of each connection and ways of its bytes, by the socket's own statistics."""
+    """Transport of each connection and its bytes by method, from the socket's own statistics."""
     near, far = e.pair()
     near.sendall(b"x" * 5000)
     far.recv_exactly(5000)
@@ -73,7 +73,7 @@ def details(e):
 
 @case(reference=False)
 def choices(e):
-    """Sockets of IPPROTO_SDP, including those that became TCP, with their choice."""
+    """Sockets of IPPROTO_SDP, including those switched to TCP, with their protocol."""
     sdpstat(e, "sockets")               # skips if it is not built
     with either.parameters(ipproto_wait=5000, ipproto_memory=0):
         ends = [either.connect(e, either.listen(e, protocol)) for protocol in (either.SDP, either.TCP)]
@@ -125,7 +125,7 @@ def watching(e):
 
 @case(reference=False)
 def devices(e):
-    """Each port with its GIDs, the module's objects there, and connections by its addresses."""
+    """Each port with its GIDs, the module's objects on it, and connections by its addresses."""
     e.needs_wire()
     ends = [e.pair() for _ in range(3)]
     for near, far in ends:

@@ -39,7 +39,7 @@ def sockets(e, most=10):
 
 
 def defaults(e):
-    """Returns the values that new sockets of the namespace have."""
+    """Returns the initial values of new sockets of the namespace."""
     sock = e.socket()
     values = tuple(sock.get(TCP, name) for name in (socket.TCP_KEEPIDLE, SDP_ZCOPY_THRESH, SDP_ASYNC_SEND))
     sock.close()
@@ -59,7 +59,7 @@ def copied(e):
 
 
 def within(e, **values):
-    """Returns what a new namespace with these values does."""
+    """Returns the results of a new namespace with these values."""
     def inside():
         netns.unshare()
         for name, value in values.items():
@@ -70,7 +70,7 @@ def within(e, **values):
 
 @sysctl_case
 def two_namespaces(e):
-    """Namespaces with different values differ in what they do, and leave a third one alone."""
+    """Namespaces with different values behave differently, and do not affect a third one."""
     before = netns.local_transport(True)
     try:
         here = defaults(e)
@@ -85,8 +85,8 @@ def two_namespaces(e):
 
 @sysctl_case
 def bounds(e):
-    """Each has the module's value until it is written. Values beyond the bounds, and words, fail
-    with EINVAL and change nothing."""
+    """Each has the module's value until written. Values out of bounds, and words, fail with EINVAL
+    and have no effect."""
     def inside():
         netns.unshare()
         e.equal({name for name, *_ in ROWS}, set(os.listdir(FOLDER)), "files")
@@ -106,7 +106,7 @@ def bounds(e):
 
 @sysctl_case
 def follows_the_module(e):
-    """A namespace without a value of its own follows the module's parameter."""
+    """A namespace without its own value uses the module's parameter."""
     def inside():
         netns.unshare()
         with either.parameters(sdp_keepalive_time=77):
@@ -140,8 +140,8 @@ def owner(e):
 
 
 def buffers(e):
-    """Returns the number of receive buffers that an end posts at most, and the payload of each at
-    first."""
+    """Returns the maximum number of receive buffers that an end posts, and the initial payload of
+    each."""
     listener, near = e.listen("self", host=e.loopback), e.socket()
     near.connect(e.address(e.loopback, listener.port))
     far = e.keep(listener.accept()[0])
@@ -154,7 +154,7 @@ def buffers(e):
 
 
 def over_budget(e):
-    """Returns true if memory of 8 MiB was not pinned for lack of budget."""
+    """Returns true if 8 MiB of memory were not pinned because of the limit."""
     listener, near = e.listen("self", host=e.loopback), e.socket()
     near.connect(e.address(e.loopback, listener.port))
     far = e.keep(listener.accept()[0])
@@ -167,9 +167,9 @@ def over_budget(e):
 
 @sysctl_case
 def lower_only(e):
-    """A value above the module's has no effect, one below has. Each of params.def that
+    """A value above the module's has no effect; a lower one has. Each of params.def that
     docs/parameters.md calls `lower only`, and rcvbuf_initial_size, which has a limit as well."""
-    # The module's value, the namespace's, and what both do.
+    # The module's value, the namespace's, and the effect of both.
     table = {
         "max_sockets_per_user": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
         "max_sockets_per_net": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
@@ -204,7 +204,7 @@ def lower_only(e):
 
 @sysctl_case
 def forgets(e):
-    """0 in ipproto_memory clears what the namespace remembers of peers."""
+    """Setting ipproto_memory to 0 clears the namespace's cache of peers."""
     def remembered():
         return [line.split()[0] for line in observe.read("/proc/thread-self/net/sdp_peers").splitlines()[1:]]
 
@@ -229,7 +229,7 @@ def forgets(e):
 
 @sysctl_case
 def namespace_goes(e):
-    """A namespace goes while one of its files is open. Reads fail, and no reference is left."""
+    """A namespace ends while one of its files is open. Reads fail, and no reference is left."""
     before = refcount()
 
     def inside():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The tracepoints below events/sdp report events, each of its own socket."""
+"""The tracepoints below events/sdp report the events of each socket."""
 
 import pathlib
 import platform
@@ -10,7 +10,7 @@ from lib.tracing import end, tracing
 
 @case(reference=False)
 def a_connection(e):
-    """Its making, its messages and its end."""
+    """Events of its setup, its messages and its end."""
     with tracing(e, "sdp_connect", "sdp_send", "sdp_receive", "sdp_close") as read:
         near, far = e.pair()
         ours, theirs = end(e.here, near.port), end(e.there, near.getpeername()[1])
@@ -65,9 +65,9 @@ def a_stall(e):
 
 @case(reference=False, families=("v4",))
 def btf(e):
-    """The module has BTF of its C functions, based on that of the kernel."""
+    """The module has BTF of its C functions, based on the kernel's BTF."""
     folder = pathlib.Path("/sys/kernel/btf")
     if platform.machine() != "x86_64" or not (folder / "vmlinux").exists():
-        e.skip("no BTF in the image of this kernel")
+        e.skip("the image of this kernel contains no BTF")
     names = (folder / "ib_sdp").read_bytes().split(b"\0")
     e.equal([name in names for name in (b"sdp_h_tcp_begin", b"tcp_sendmsg_locked")], [True, False], "names of the module and of the kernel")

@@ -42,11 +42,11 @@ class Group:
         (self._path / "cgroup.procs").write_text("0")
 
     def limit(self, most):
-        """Bytes that it may have, or "max"."""
+        """Returns the group's limit in bytes, or "max"."""
         (self._path / "memory.max").write_text(str(most))
 
     def charged(self):
-        """Bytes of sockets and of the kernel's other memory."""
+        """Returns the bytes of sockets and of the kernel's other memory."""
         words = dict(line.split() for line in (self._path / "memory.stat").read_text().splitlines())
         return int(words["sock"]) + int(words["kernel"])
 
@@ -60,7 +60,7 @@ def in_group(e, group, function):
         os.close(go)
         group.join()
         keep = function()
-        # the process itself is charged as well: charges from here on are the sockets'
+        # the process itself is charged as well: charges from now on are the sockets'
         os.write(done, b"x")
         os.read(end, 1)
         return len(keep)
@@ -85,7 +85,7 @@ def falls(e, group, before, what):
 
 @case
 def of_unread_bytes(e):
-    """Bytes that a process of the group has not read; its sockets were accepted."""
+    """Unread bytes of a process of the group, whose sockets were accepted."""
     with Group(e) as group:
         port = e.refused_port("self")
         peers = []
@@ -156,7 +156,7 @@ def of_unsent_bytes(e):
 
 @case
 def of_who_accepts(e):
-    """A listener from outside the group: a socket accepted in the group belongs to it."""
+    """A listener from outside the group: a socket accepted in the group belongs to the group."""
     with Group(e) as group:
         listener = e.listen("self", backlog=COUNT)
         peers = [e.connect(listener, "peer") for _ in range(COUNT)]

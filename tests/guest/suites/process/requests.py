@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Requests of io_uring with more: segments, links, registered files, cancelling, many completions
-for one request."""
+"""Further io_uring requests: segments, links, registered files, cancellation, multishot."""
 
 import ctypes
 import mmap
@@ -27,7 +26,7 @@ def message_of(*parts):
 
 @case(timeout=60)
 def pieces(e):
-    """SENDMSG_ZC of large and small pieces, and of one alone."""
+    """SENDMSG_ZC of large and small segments, and of a single one."""
     ring = Ring(e)
     near, far = e.pair()
     for sizes in ((300_000, 5, 70_000, 1, 16384, 1_000_000), (500_000,), (3,)):
@@ -64,7 +63,7 @@ def pieces_are_not_copied(e):
 
 @case(timeout=60)
 def linked(e):
-    """Requests that follow one another arrive in that order, with and without a copy."""
+    """Linked requests arrive in order, with and without a copy."""
     ring = Ring(e)
     near, far = e.pair()
     sizes = (200_000, 5, 100_000, 7)
@@ -121,8 +120,8 @@ def files_by_number(e):
 
 @case(timeout=60)
 def cancelled(e):
-    """A waiting receive and a waiting send are cancelled by their tags; others are not found. The
-    connection continues."""
+    """Waiting receives and sends are cancelled by their tags; others are not found. The connection
+    continues."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -173,9 +172,9 @@ def cancelled_behind_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def received_by_a_worker(e):
-    """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so nothing is advertised.
-    All bytes arrive, although the ring's task is busy with a send that its peer has to read. The
-    ring may be closed meanwhile, and the receive cancelled."""
+    """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so no memory is
+    advertised. All bytes arrive, although the ring's task is busy with a send that its peer has to
+    read. The ring may be closed meanwhile, and the receive cancelled."""
     for how in ("data", "cancel", "ring"):
         near, far = pipelined(e)
         ring = Ring(e)
@@ -246,8 +245,8 @@ def many_that_wait(e):
 
 @case(timeout=60)
 def many_pieces(e):
-    """One receive fills buffers of the ring. It ends with an error of its own without buffers, and
-    with another result at the end of the stream."""
+    """One receive fills buffers of the ring. It ends with an error without buffers, and with
+    another result at the end of the stream."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4
@@ -280,7 +279,7 @@ def many_pieces(e):
 
 @case(timeout=60)
 def pieces_by_a_ring(e):
-    """The same with a ring of buffers, which the program gives back by moving its end."""
+    """As `many_pieces`, with a ring of buffers, which the program returns by advancing its tail."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4
@@ -290,7 +289,7 @@ def pieces_by_a_ring(e):
 
     def give(tail, number):
         struct.pack_into("=QIH", buffers, tail % count * 16, address + number * size, size, number)
-        # the end is in the first entry
+        # the end is stored in the first entry
         struct.pack_into("=H", buffers, 14, tail + 1)
 
     ring.register_buffer_ring(entries, count, 7)

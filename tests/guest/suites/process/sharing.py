@@ -37,7 +37,7 @@ def fork(e):
 
 @case
 def fork_of_a_server(e):
-    """A listener, a child for each connection: the classic."""
+    """A listener, and a child for each connection."""
     listener = e.listen(backlog=32)
 
     def serve():
@@ -133,7 +133,7 @@ def exec_keeps(e):
 
 @case
 def exec_closes(e):
-    """A descriptor with FD_CLOEXEC ends by exec."""
+    """exec closes a descriptor with FD_CLOEXEC."""
     near, far = e.pair()        # Python's descriptors have it
     pid = os.fork()
     if pid == 0:
@@ -167,7 +167,7 @@ def dup(e):
 
 @case
 def passed(e):
-    """A connected socket and a listener travel over a UNIX socket to another process."""
+    """A connected socket and a listener are passed over a UNIX socket to another process."""
     listener = e.listen()
     near, far = e.pair(listener)
     ours, theirs = socket.socketpair(socket.AF_UNIX)
@@ -218,14 +218,14 @@ def to_itself(e):
     far.close()
     two.close()
     one.close()
-    # Any UNIX socket made now has the collector run.
+    # Any UNIX socket created now makes the collector run.
     e.until(lambda: (socket.socketpair(socket.AF_UNIX), "RDHUP" in near.mask())[1], "the collector")
     e.note("ended", True)
 
 
 @case
 def threads(e):
-    """Readers, writers and a poller on one socket at once."""
+    """Readers, writers and a poller on one socket at the same time."""
     near, far = e.pair()
     total = 600000
 

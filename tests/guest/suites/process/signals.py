@@ -22,7 +22,7 @@ def asynchronous(sock, number=0):
 
 
 def caught(e, number):
-    """The next signal of that number; its code and band."""
+    """Returns code and band of the next signal with that number."""
     info = signal.sigtimedwait({number}, e.patience)
     e.check(info is not None, "the signal never came")
     return info.si_code, info.si_band
@@ -126,7 +126,7 @@ def of_a_connector(e):
 
 @case
 def killed_idle(e):
-    """SIGKILL of a process with a connection: its peer sees the end."""
+    """SIGKILL of a process with a connection: its peer sees the end of the stream."""
     listener = e.listen()
 
     def live():
@@ -166,7 +166,7 @@ def killed_with_unread(e):
 
 @case(timeout=60)
 def killed_in_send(e):
-    """Killed in the middle of a blocked send(2): the peer gets a beginning of its bytes."""
+    """Killed during a blocked send(2): the peer gets the first part of its bytes."""
     listener = e.listen()
 
     def live():
@@ -208,7 +208,7 @@ def killed_in_every_call(e):
 
 @case
 def killed_listener(e):
-    """A server dies with connections waiting to be accepted."""
+    """A server dies with connections waiting for accept(2)."""
     port = e.refused_port()
 
     def live():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""io_uring: accept, connect, send, receive and poll through its ring, by bare system calls."""
+"""io_uring: accept, connect, send, receive and poll through its ring, by direct system calls."""
 
 import ctypes
 import mmap
@@ -38,13 +38,13 @@ class Ring:
         self._cq_head, self._cq_tail, self._cq_mask, self._cqes = cq_off[0], cq_off[1], cq_off[2], cq_off[5]
 
     def register(self, area):
-        """Makes the memory buffer number 0 of the ring."""
+        """Registers the memory as buffer number 0 of the ring."""
         vector = calls.Iovec(ctypes.addressof(area), len(area))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFERS, ctypes.byref(vector), 1) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def unregister(self):
-        """The ring has no buffer any more."""
+        """Unregisters the ring's buffer."""
         if calls.libc.syscall(REGISTER, self._fd, UNREGISTER_BUFFERS, None, 0) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
@@ -54,20 +54,19 @@ class Ring:
         os.close(self._fd)
 
     def register_files(self, *socks):
-        """The requests with FIXED_FILE name these by their numbers from 0 on."""
+        """Requests with FIXED_FILE use these by their numbers from 0 on."""
         files = (ctypes.c_int * len(socks))(*(sock.fileno() for sock in socks))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_FILES, files, len(socks)) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def register_buffer_ring(self, address, entries, group):
-        """Requests with SELECT and this group take their buffers from the ring of buffers at this
-        address."""
+        """Requests with SELECT and this group use buffers of the ring at this address."""
         what = buffer_of(struct.pack("=QIHH24x", address, entries, group, 0))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFER_RING, ctypes.byref(what), 1) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def submit(self, operation, sock, address=0, length=0, offset=0, flags=0, tag=0, ioprio=0, how=0, group=0):
-        """A request; LINK in `how` links it with the next one. The socket may be a number."""
+        """Submits a request; LINK in `how` links it to the next one. The socket may be a number."""
         tail = struct.unpack_from("=I", self._sq, self._sq_tail)[0]
         slot = tail & struct.unpack_from("=I", self._sq, self._sq_mask)[0]
         file = sock if isinstance(sock, int) else sock.fileno()
@@ -91,7 +90,7 @@ class Ring:
             return f"op={operation}," in file.read()
 
     def result(self):
-        """(result, tag, flags) of the next completion."""
+        """Returns (result, tag, flags) of the next completion."""
         head = struct.unpack_from("=I", self._cq, self._cq_head)[0]
         if head == struct.unpack_from("=I", self._cq, self._cq_tail)[0]:
             self._enter(0, 1, GETEVENTS)
@@ -139,7 +138,7 @@ def accept_and_connect(e):
 
 @case
 def refused(e):
-    """The ring repeats connect once it is woken. With IPPROTO_SDP the reply is TCP's, which comes
+    """The ring repeats connect once it is woken. With IPPROTO_SDP the reply is TCP's, which arrives
     while the socket switches to TCP."""
     ring = Ring(e)
     answers = set()
@@ -174,7 +173,7 @@ def large(e):
 
 @case
 def zero_copy(e):
-    """SEND_ZC: done without copying or by copying, but never wrong, and a notification follows."""
+    """SEND_ZC, with or without a copy: the bytes are correct, and a notification follows."""
     ring = Ring(e)
     near, far = e.pair()
     words = buffer_of(pattern.Pattern(8).at(0, 40000))
@@ -188,8 +187,8 @@ def zero_copy(e):
 
 @case(families=("v4",), timeout=60)
 def into_a_registered_buffer(e):
-    """RECV with a registered buffer, from within a page on, before and after the bytes arrive.
-    Beyond the buffer's end it fails, and takes nothing."""
+    """RECV with a registered buffer, from an offset within a page, before and after the bytes
+    arrive. Beyond the buffer's end it fails, and consumes nothing."""
     ring = Ring(e)
     near, far = e.pair()
     most, begin = 1 << 20, 123
@@ -240,7 +239,7 @@ def large_pages_at(address):
 
 
 def answers(ring, count):
-    """The results of so many SEND_ZC by their tags, and their notifications."""
+    """Returns the results of this many SEND_ZC by their tags, and their notifications."""
     results, told = {}, {}
     while len(results) < count or len(told) < count:
         result, tag, flags = ring.result()
@@ -282,7 +281,7 @@ def zero_copy_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_of_large_pages(e):
-    """io_uring describes a registered buffer by its large pages, of which sends have parts. One
+    """io_uring represents a registered buffer by its large pages, of which sends use parts. One
     part crosses into the next page."""
     with open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") as file:
         large = int(file.read())
@@ -306,7 +305,7 @@ def zero_copy_torn_down(e):
         ring.register(area)
         taken = 0
         for turn in range(2):
-            # on a device with small registrations a few bytes are left, for which there is no space
+            # on a device with small registrations a few bytes are left without space
             ring.submit(OP_SEND_ZC, near, ctypes.addressof(area) + taken, size, tag=turn, ioprio=FIXED_BUF)
             result = ring.result()[0]
             e.check(size - 4096 < result <= size, f"send {turn} gave {result}")

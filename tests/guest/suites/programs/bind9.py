@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""BIND, which is libuv as well, and dig: a zone of 3000 names as a whole."""
+"""BIND, which uses libuv as well, and dig: transfers a zone of 3000 names."""
 
 from lib.forms import form
 

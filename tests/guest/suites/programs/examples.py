@@ -11,15 +11,15 @@ from lib.programs import Program
 PROJECT = pathlib.Path(__file__).resolve().parents[4]
 BUILT, EXAMPLES = PROJECT / "build" / "programs", PROJECT / "examples"
 PORT = 7430
-# Words before the port of a server, and before the host of a client.
+# Arguments before the port of a server, and before the host of a client.
 PROGRAMS = {
     "c": ([BUILT / "echo_server"], [BUILT / "echo_client"]),
     "python": (["python3", EXAMPLES / "echo_server.py"], ["python3", EXAMPLES / "echo_client.py"]),
     "asyncio": (["python3", EXAMPLES / "echo_asyncio.py", "server"], ["python3", EXAMPLES / "echo_asyncio.py", "client"]),
     "go": ([BUILT / "echo", "server"], [BUILT / "echo", "client"]),
 }
-# A server of TCP, which shows that the clients fall back.
-# -t: seconds after the end of one direction in which the other one may end.
+# A TCP server, which shows that the clients fall back. -t: seconds after the end of one direction
+# in which the other may end.
 OF_TCP = ["socat", "-t60", f"TCP6-LISTEN:{PORT},fork,reuseaddr,ipv6only=0", "EXEC:cat"]
 
 
@@ -36,7 +36,7 @@ def client_of(e, way, name, by):
 
 @each_way(timeout=300)
 def echo(e, way):
-    """Pairs of one language, which use SDP; by TCP clients of each language with socat."""
+    """Client and server in one language, by SDP; clients of each language with socat, by TCP."""
     be_patient(e)
     if not way.sdp:
         server = Program(e, OF_TCP, way.where)
@@ -56,8 +56,8 @@ def echo(e, way):
 
 @each_way(ways=("by_rdma", "locally"))
 def completions(e, way):
-    """Sends and receives that complete by an eventfd: nothing is copied, either way. The server
-    replies to another client, too."""
+    """Sends and receives that complete by an eventfd: nothing is copied in either direction. The
+    server also replies to another client."""
     be_patient(e)
     before = netns.parameter("sdp_zcopy_thresh", 65536)
     e.at_end.append(lambda: netns.parameter("sdp_zcopy_thresh", before))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls of GlusterFS's transport with address-family inet-sdp, over the wire and on one
-machine."""
+"""Socket calls of GlusterFS's transport with address-family inet-sdp, between hosts and locally."""
 
 import errno
 import os
@@ -27,8 +26,7 @@ def prepared():
 
 
 class Records:
-    """One end: records with their length before them, by writev and recv when epoll reports space
-    or data."""
+    """One end: length-prefixed records, by writev and recv when epoll reports space or data."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self._in, self._epoll = e, sock, b"", select.epoll()
@@ -65,7 +63,7 @@ class Records:
 
 
 def connection(e, way):
-    """Records of both ends, of a connection from a port that only root has."""
+    """Records of both ends, on a connection from a privileged port."""
     with netns.inside(way.where):
         listener = e.keep(prepared())
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""gRPC, whose server sets SO_ZEROCOPY and SO_REUSEPORT: single calls at once by several channels,
-and a stream both ways."""
+"""gRPC, whose server sets SO_ZEROCOPY and SO_REUSEPORT: single calls at once on several channels,
+and a stream in both directions."""
 
 from lib.forms import form
 
@@ -22,7 +22,7 @@ server.wait_for_termination()
 CLIENT = """
 import grpc, random
 values = [random.Random(n).randbytes(200000) for n in range(12)]
-# each has a connection of its own
+# each has its own connection
 channels = [grpc.insecure_channel("{host}:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(3)]
 calls = [channels[n % 3].unary_unary("/echo/one").future(value, wait_for_ready=True) for n, value in enumerate(values)]
 good = sum(call.result() == value for call, value in zip(calls, values))

@@ -20,7 +20,7 @@ frontend all
 backend nginx
     server one {host}:{next}
 """
-# nginx is in the background once it listens
+# nginx becomes a daemon once it listens
 SERVER = """
 head -c 3000000 /dev/urandom > {folder}/content
 nginx -e stderr -c {folder}/nginx.conf || exit

@@ -13,13 +13,13 @@ from lib.registry import case
 PORT = 7200
 JAVA = [*programs.JAVA, "-Djava.net.preferIPv4Stack=true"]
 CLIENTS, SIZE = 2, 1_000_000
-# of what Transfer sends of that size
+# checksum of the bytes of this size that Transfer sends
 SUM = "3ca15d0514ce533c6c49c9fd2a3e383f3f567767875b15fc909f476d6fa2a864"
 
 
 def run(e, mode, size, host=None, where="peer"):
-    """Runs both ends by rules of their own. Returns the number of bytes that SDP has sent from
-    here."""
+    """Runs both ends, each with its own rules. Returns the number of bytes that SDP has sent from
+    this host."""
     classes, host = compiled(e), host or e.there
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "sdp.conf")
@@ -56,7 +56,7 @@ def channels(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def streams_on_one_machine(e):
-    """To 127.0.0.1, which no RDMA device has."""
+    """To 127.0.0.1, which is on no RDMA device."""
     before = netns.local_transport(True)
     try:
         moved = run(e, "", SIZE, "127.0.0.1", "self")
@@ -69,7 +69,7 @@ def classes(e):
     return {"classes": compiled(e)}
 
 
-# As any Java program is: with IPv6 sockets for IPv4 addresses.
+# As for any Java program: with IPv6 sockets for IPv4 addresses.
 RUN = (*programs.JAVA, "-cp", "{classes}", "Transfer")
 sockets = form(name="sockets", needs=("java",), server=(*RUN, "server", "{host}", "{port}"), client=(*RUN, "client", "{host}", "{port}", SIZE), also=classes,
                says=f"{SIZE} {SUM}", sent=CLIENTS * SIZE, received=CLIENTS * 32, timeout=240)

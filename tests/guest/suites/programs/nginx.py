@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""nginx under sdp-run, its workers as an ordinary user, with wrk and Python's http.client."""
+"""nginx under sdp-run, with unprivileged workers, with wrk and Python's http.client."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from lib.preload import each_way
 # One port with sendfile, one without.
 PORTS = {"sendfile": 8080, "no sendfile": 8081}
 SMALL, LARGE = 1000, 6 << 20
-# In make test suite overload has the crowds.
+# Suite overload of `make test` tests larger numbers.
 CONNECTIONS = {"by_rdma": 1000, "locally": 3000, "by_tcp": 1000} if EVERY else {"by_rdma": 60}
 
 SETTINGS = """
@@ -29,7 +29,7 @@ http {{
 }}
 """
 
-# All requests by one connection; prints the checksum of each reply.
+# Sends all requests on one connection; prints the checksum of each reply.
 FETCH = """
 import hashlib, http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]))
@@ -69,7 +69,8 @@ class Nginx:
         self._files.cleanup()
 
     def load(self, port, connections, *options):
-        """wrk's requests by so many connections, until there are as many answers: none may fail."""
+        """Sends wrk's requests on this many connections, until there are as many replies: none may
+        fail."""
         url = f"http://{self._way.host}:{port}/small"
         # wrk has only a duration, which includes connecting; a slow machine may use up all of it
         # for that.
@@ -85,7 +86,7 @@ class Nginx:
 
 @each_way(ways=("by_rdma", "locally") if EVERY else ("by_rdma",))
 def files(e, way):
-    """A small and a large file, again and again by one connection, with sendfile and without."""
+    """A small and a large file, repeatedly on one connection, with and without sendfile."""
     names = ["small", "large", "small", "large", "small"]
     size = sum(LARGE if name == "large" else SMALL for name in names)
     with Nginx(e, way) as server:
@@ -102,7 +103,7 @@ def files(e, way):
 
 @each_way(ways=("by_rdma", "locally") if EVERY else ("locally",))
 def load(e, way):
-    """Connections that stay, and a new one for each request."""
+    """Persistent connections, and a new one for each request."""
     with Nginx(e, way) as server:
         for port in PORTS.values():
             server.load(port, 50)
@@ -122,7 +123,7 @@ def new_settings(e, way):
     """SIGHUP: new workers take over the listeners of the old ones."""
     with Nginx(e, way) as server:
         told = pathlib.Path(server.folder, "pid")
-        # it listens before it writes its number
+        # it listens before it writes its pid
         e.until(lambda: told.exists() and told.read_text(), "the master's number")
         master = int(told.read_text())
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Node.js, whose libuv changes epoll sets by io_uring: an HTTP server that streams, an agent that
-keeps connections, and one in a worker thread."""
+"""Node.js, whose libuv changes epoll sets by io_uring: an HTTP server that streams, an agent with
+persistent connections, and one in a worker thread."""
 
 from lib.forms import form
 
@@ -40,6 +40,6 @@ if (isMainThread) {
 }
 """
 
-# and to a server that has TCP alone
+# and to a server that only has TCP
 http = form(needs=("node",), server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
             files={"server.js": SERVER, "client.js": CLIENT}, says="16 and 16 came back", sent=3_200_000, received=3_200_000)

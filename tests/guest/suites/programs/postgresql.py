@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""PostgreSQL by its own user, a process for each connection: pgbench's own transactions, some by
-connections of their own, whose sums have to agree; then a value of some megabytes, and a table by
+"""PostgreSQL, run by its own user, with a process for each connection: pgbench's own transactions,
+some on new connections, whose sums must agree; then a value of some megabytes, and a table by
 COPY."""
 
 import hashlib
@@ -17,7 +17,7 @@ shared_buffers = 16MB
 jit = off
 autovacuum = off
 """
-# The package has made a database when it was installed, which is much quicker than initdb here.
+# The package created a database during installation, which is much faster than initdb here.
 SERVER = """
 cp -a /var/lib/postgresql/*/main {folder}/data && chmod 700 {folder}/data && chown -R postgres {folder}/data || exit
 cd / && exec setpriv --reuid=postgres --regid=postgres --clear-groups /usr/lib/postgresql/*/bin/postgres -D {folder}/data -c config_file={folder}/settings

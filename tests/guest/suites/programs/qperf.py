@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""qperf, unmodified: it has spoken AF_SDP since 2007."""
+"""qperf, unmodified: it has supported AF_SDP since 2007."""
 
 import re
 import shutil
@@ -12,10 +12,10 @@ UNITS = {"KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-9, "us": 1e-6, "m
 
 
 def measure(e, *words, host=None, where="peer"):
-    """Runs qperf here against a server, by default on the peer. Returns its figures in bytes per
-    second and seconds."""
+    """Runs qperf on this host against a server, by default on the peer. Returns its figures in
+    bytes per second and seconds."""
     if not shutil.which("qperf"):
-        e.skip("qperf is not there")
+        e.skip("qperf is not installed")
     server = Program(e, ["qperf"], where)
     host = host or e.there
     try:
@@ -28,7 +28,7 @@ def measure(e, *words, host=None, where="peer"):
             if unit in UNITS}, text
 
 
-# qperf makes its SDP sockets of family 27, so it speaks IPv4.
+# qperf creates its SDP sockets with family 27, so it uses IPv4.
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=180)
 def bandwidth(e):
     before = observe.stats()["tx_bytes"]
@@ -55,7 +55,7 @@ def sizes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def on_one_machine(e):
-    """To 127.0.0.1, which no RDMA device has."""
+    """To 127.0.0.1, which is on no RDMA device."""
     before = netns.local_transport(True)
     try:
         sent = observe.stats()["tx_bytes"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""rsync's daemon, which forks for each connection: a file there, and back."""
+"""rsync's daemon, which forks for each connection: copies a file in both directions."""
 
 from lib.forms import form
 

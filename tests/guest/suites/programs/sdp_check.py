@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/sdp-check between the two hosts: its findings when all is well, and its messages for each
+"""tools/sdp-check between the two hosts: its results without faults, and its messages for each
 fault."""
 
 import os
@@ -13,7 +13,7 @@ from lib.programs import Program
 from lib.registry import case
 
 CHECK = BUILT / "sdp-check"
-# Each path that it has, by the beginning of its line.
+# Each path that it tests, by the beginning of its output line.
 PATHS = [f"{name}, {way}" for name in ("half close", "copied", "zero copy by RDMA READ", "zero copy by RDMA WRITE", "interrupted sends", "urgent byte")
          for way in ("here to there", "there to here")] + ["many connections", "IPPROTO_SDP", "IPPROTO_SDP to a server of TCP"]
 
@@ -42,7 +42,7 @@ class Client:
         self.lines = []
 
     def until(self, text):
-        """Until it has printed a line with that in it."""
+        """Reads until it has printed a line that contains this."""
         while text not in (self.lines or [""])[-1]:
             line = self.program.line()
             self._e.check(line, f"it ended before {text!r}: {self.lines[-5:]}")
@@ -62,7 +62,7 @@ def verdicts(lines):
 
 @case(reference=False, hosts=(2,), timeout=400)
 def all_is_well(e):
-    """Each path passes both ways, and the report names no host."""
+    """Each path passes in both directions, and the report contains no host name."""
     Server(e)
     status, lines, err, report = Client(e, "--no-perftest").end()
     found = verdicts(lines)
@@ -85,8 +85,8 @@ def all_is_well(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def log_of_the_module(e):
-    """It switches debug messages on while it runs, and off afterwards; those that were on before
-    stay on."""
+    """It enables debug messages while it runs, and disables them afterwards; those enabled before
+    stay enabled."""
     def asked():
         with open("/proc/dynamic_debug/control") as control:
             return {word for line in control if "[ib_sdp]" in line for word in line.split() if word.startswith("=")}
@@ -113,8 +113,9 @@ def log_of_the_module(e):
 
 @case(reference=False, families=("v4",), timeout=600, brief=False)
 def beside_raw_verbs(e):
-    """The report has perftest's figures beside SDP's; their values do not matter. With --names the
-    report has the addresses. With one processor perftest, which polls, leaves none for rxe."""
+    """The report has perftest's figures next to SDP's; their values do not matter. With --names the
+    report has the addresses. With one processor, perftest, which polls, leaves no processor time
+    for rxe."""
     Server(e, "--names")
     _, lines, _, report = Client(e, "--names").end(90)
     text = "\n".join(lines)
@@ -125,7 +126,7 @@ def beside_raw_verbs(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def wrong_bytes(e):
-    """It finds them on each path, and its exit status reports that."""
+    """It detects them on each path, and its exit status shows it."""
     Server(e, "--corrupt")
     status, lines, _, _ = Client(e, "--no-perftest", "--corrupt").end()
     found = {line.split(": ")[0] for line in lines if line.startswith("FAIL") and "WRONG DATA" in line}
@@ -135,7 +136,7 @@ def wrong_bytes(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def server_dies(e):
-    """The client says so at once, and in the report; and the next server serves again."""
+    """The client reports it at once, and in the report; the next server works again."""
     server = Server(e)
     client = Client(e, "--no-perftest")
     client.until("PASS  half close")
@@ -148,7 +149,7 @@ def server_dies(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def client_dies(e):
-    """The server goes on with the next one."""
+    """The server continues with the next client."""
     Server(e)
     first = Client(e, "--no-perftest")
     first.until("PASS  half close")
@@ -165,7 +166,7 @@ def client_dies(e):
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=400)
 def no_module(e):
-    """It reports the host without SDP, and tries the remaining path: IPPROTO_SDP at the other host.
+    """It reports the host without SDP, and tests the remaining path: IPPROTO_SDP at the other host.
     """
     one = netns.local()
     with module.unloaded(e, "self" if one else "peer"):
@@ -182,8 +183,8 @@ def no_module(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def no_way(e):
-    """A firewall that drops RoCE is named as the likely cause of silence, and the log has SDP's
-    errors."""
+    """A firewall that drops RoCE is named as the likely cause of silence, and the log contains
+    SDP's errors."""
     Server(e)
     with netns.firewall():
         status, lines, _, report = Client(e, "--no-perftest").end()

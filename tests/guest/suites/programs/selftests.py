@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Two of the kernel's own selftests, unmodified: io_uring_zerocopy_tx (SEND_ZC from a registered
-buffer) and msg_zerocopy. They end with an error unless each send has one notification. Both send
-the alphabet again and again; requests go one by one, since a ring sends the rest of one after the
-next has begun, but memory is in use until its notification, so that many sends are in flight."""
+buffer) and msg_zerocopy. They fail unless each send has one notification. Both send the alphabet
+repeatedly. Requests are made one by one, since a ring sends the rest of one after the next has
+begun; memory is in use until its notification, so many sends are in flight."""
 
 from lib.forms import form
 
 FOLDER = "/src/build/programs"
-# A multiple of 26, for one alphabet runs into the next then.
+# Not a multiple of 26, so that one alphabet continues into the next.
 LENGTH = 65000
 SERVER = """
 import os, socket

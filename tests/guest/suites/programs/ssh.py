@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenSSH: a server that forks, executes itself and enters a sandbox for each connection; a file
-there and back by scp."""
+"""OpenSSH: a server that forks, executes itself and enters a sandbox for each connection; copies a
+file in both directions by scp."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import tempfile
 from lib.forms import form
 from suites.lifecycle.states import THOROUGH
 
-# With THOROUGH in the environment as many bytes as a backup of a day's files.
+# With THOROUGH in the environment as many bytes as a daily backup.
 SIZE = (300 if THOROUGH else 6) << 20
 SETTINGS = """
 Port {port}

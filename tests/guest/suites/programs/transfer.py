@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A file of 64 MiB through socket(27, SOCK_STREAM, 0), by a program of its own at each end."""
+"""A file of 64 MiB through socket(27, SOCK_STREAM, 0), with the project's own program at each
+end."""
 
 import hashlib
 import os
@@ -15,7 +16,7 @@ SIZE = 64 << 20
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=240)
 def file_of_64_mib(e):
-    """Both ends agree on its SHA-256; the counters say that SDP carried it."""
+    """Both ends agree on its SHA-256; the counters show that SDP transferred it."""
     program, port = str(HERE / "transfer.py"), "7100"
     folder = tempfile.mkdtemp()
     try:

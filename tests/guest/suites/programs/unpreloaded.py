@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that no library can be preloaded into: a static one in C, and Go, which makes its own
-system calls."""
+"""Programs that no library can be preloaded into: a static one in C, and Go, which makes system
+calls directly."""
 
 import contextlib
 import hashlib
@@ -19,8 +19,8 @@ PORT = 7400
 STATIC_CONNECTIONS, STATIC_BYTES = 3, 5_000_000
 GO_CONNECTIONS, GO_BYTES = 8, 2_000_000
 
-# Ways to give such programs SDP sockets: FAMILY and PROTOCOL of static.c, the program in Go, the
-# options of `sdpctl map`, and the ways on which they have to work.
+# How such programs get SDP sockets: FAMILY and PROTOCOL of static.c, the program in Go, the options
+# of `sdpctl map`, and the paths on which they have to work.
 MAPPINGS = {
     "family_27": (("27", "0"), "transfer27", (), ("by_rdma", "locally")),
     "a_mapping": (("2", "0"), "transfer", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),
@@ -55,7 +55,7 @@ def serving(e, way, name, *words):
 
 
 def static(e, way, sockets):
-    """A server that forks, and one client after the other."""
+    """A forking server, and consecutive clients."""
     size = STATIC_CONNECTIONS * STATIC_BYTES
     words = *sockets, "server", way.host, PORT, STATIC_CONNECTIONS
     with serving(e, way, "static", *words) as server, way.carries(sent=size, received=size):
@@ -66,7 +66,7 @@ def static(e, way, sockets):
 
 
 def go(e, way, name):
-    """Connections at once in both programs, by sendfile, splice and epoll."""
+    """Simultaneous connections in both programs, by sendfile, splice and epoll."""
     size, content = GO_CONNECTIONS * GO_BYTES, random.Random(PORT).randbytes(GO_BYTES)
     words = "server", f"{way.host}:{PORT}", GO_CONNECTIONS
     with serving(e, way, name, *words) as server, tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""asyncio on uvloop, which is libuv, and its clients on Python's own loop."""
+"""asyncio on uvloop, which uses libuv, and its clients on Python's own loop."""
 
 from lib.forms import form
 from lib.preload import ECHO

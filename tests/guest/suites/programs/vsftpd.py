@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""vsftpd, a process in a sandbox for each connection, and data connections made by either end.
-seccomp_sandbox kills the process for a socket of anything but TCP, by the number in the call. A
-mapping passes that, the library does not."""
+"""vsftpd, a sandboxed process for each connection, and data connections made by either end.
+seccomp_sandbox kills the process for any socket except TCP, by the number in the call. A mapping
+passes this check, the library does not."""
 
 from lib.forms import ALL, form
 
@@ -41,6 +41,6 @@ for passive in (True, False):
 print(good, "came back")
 """
 
-# A mapping that begins after the server is also for the sockets that this makes for data.
+# A mapping that begins after the server also applies to the data sockets that it creates.
 form(needs=("vsftpd",), ways=ALL - {("mapped", "by_tcp")}, server=("sh", "{folder}/server"), client=("python3", "{folder}/client.py"),
      files={"vsftpd.conf": SETTINGS, "server": SERVER, "client.py": CLIENT}, says="2 came back", sent=4_000_000, received=4_000_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two machines, one without the module: the programs of the other subjects, started as for SDP, use
+"""Two hosts, one without the module: the programs of the other subjects, started as for SDP, use
 TCP."""
 
 import hashlib
@@ -46,8 +46,7 @@ def go(e, way):
 
 
 def cases():
-    """Programs with a form under sdp-run; Java and programs without preloading, mapped on both
-    machines."""
+    """Programs under sdp-run; Java and programs without preloading, mapped on both hosts."""
     for one in (java.sockets, node.http, postgresql.pgbench, redis.benchmark, ssh.copies):
         one.__module__ = __name__
         each_side(timeout=240, brief=one not in (postgresql.pgbench, ssh.copies))(one)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Many connections at once, and many in a row."""
+"""Many simultaneous connections, and many consecutive ones."""
 
 import os
 import random
@@ -20,7 +20,7 @@ def settled(e):
 
 
 def processor_time():
-    """Returns the processor time of all that the host has done, in ticks."""
+    """Returns the total processor time of the host, in ticks."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
     return user + nice + system + irq + softirq
@@ -28,9 +28,9 @@ def processor_time():
 
 @case(reference=False, timeout=180)
 def a_thousand(e):
-    """1,000 connections at once, each with data in both directions. Ending them needs no more
-    processor time than making them: many workers that wait for rxe without sleeping would keep
-    others from running."""
+    """1,000 connections at once, each with data in both directions. Closing them needs no more
+    processor time than opening them: many workers that wait for rxe without sleeping would block
+    other tasks."""
     before = processor_time()
     listener = e.listen(backlog=1024)
     pairs = []
@@ -68,7 +68,7 @@ def a_thousand(e):
 
 @case(reference=False, timeout=120)
 def storm(e):
-    """Threads that connect, speak and close as fast as they can."""
+    """Threads that connect, transfer and close as fast as they can."""
     listener = e.listen(backlog=128)
     rounds, threads = 40, 6
 
@@ -130,7 +130,7 @@ def aborted_connects(e):
 @case(reference=False, timeout=120)
 def closing_orders(e):
     """Both ends send and close in random order and by random calls: a reader receives the stream
-    without a gap up to some point."""
+    without a gap up to some position."""
     listener = e.listen()
     for seed in range(30):
         choice = random.Random(seed)
@@ -154,7 +154,7 @@ def closing_orders(e):
                 return sent
             return run
 
-        # A sender whose peer does not read must be able to finish: the totals fit into the buffers.
+        # A sender whose peer does not read must be able to finish: the totals fit the buffers.
         tasks = [e.task(end(near, seed, seed + 1000)), e.task(end(far, seed + 1000, seed))]
         results = [task.result() for task in tasks]
         e.check(set(results) <= {"ok", "EPIPE", "ECONNRESET"}, f"seed {seed}: {results}")

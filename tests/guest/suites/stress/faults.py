@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A bad wire, a removed device, processes that die."""
+"""A lossy link, a removed device, processes that die."""
 
 import contextlib
 import ctypes
@@ -43,7 +43,8 @@ def loss(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def loss_without_copies(e):
-    """The same for blocks both ways, whose registrations a device in software may repeat."""
+    """As `loss`, for blocks in both directions, whose registrations a software device may
+    repeat."""
     with e.netem("loss 1%"):
         near, far = blocks.pair(e)
         total = 3 * blocks.MIB
@@ -70,7 +71,7 @@ def reordering(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def reordering_without_copies(e):
-    """The same for blocks both ways, which the peer reads and writes."""
+    """As `reordering`, for blocks in both directions, which the peer reads and writes."""
     with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
         near, far = blocks.pair(e)
         total = 3 * blocks.MIB
@@ -85,7 +86,7 @@ def reordering_without_copies(e):
 
 @case(reference=False, timeout=120)
 def connects_under_loss(e):
-    """Connections are made and ended over a bad wire."""
+    """Connections are opened and closed over a lossy link."""
     with e.netem("loss 3%"):
         listener = e.listen(backlog=32)
         for number in range(10):
@@ -100,7 +101,7 @@ def connects_under_loss(e):
 
 @case(reference=False, timeout=120)
 def unreachable_for_a_while(e):
-    """rxe repeats for `ack_time`: bytes arrive late, and a peer that is gone is found."""
+    """rxe retries for `ack_time`: bytes arrive late, and a missing peer is detected."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     near, far = e.pair()
@@ -117,8 +118,8 @@ def unreachable_for_a_while(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """`rdma link del` under load: the connections end with an error. With the device back all works
-    again."""
+    """`rdma link del` under load: the connections end with an error. When the device is back,
+    everything works again."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -148,7 +149,7 @@ def device_goes(e):
     while address != near.getsockname():        # an attempt that has failed at our end only
         far, address = listener.accept()
     e.equal(far.recv(100), b"by the new device", "data")
-    # A listener from before gets connections by the new device too.
+    # An existing listener gets connections by the new device too.
     back = e.socket("peer")
     e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
             "a connection to the listener of before", patience=e.patience * 3)
@@ -156,11 +157,11 @@ def device_goes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_with_many(e):
-    """The removal of a device takes a moment, whatever the number of loaded connections: their
-    queue pairs are reset and destroyed together. Four have bytes in flight both ways, the others
-    blocks that nobody reads. Only the kernel's call counts."""
+    """The removal of a device takes little time, whatever the number of loaded connections: their
+    queue pairs are reset and destroyed together. Four have bytes in flight in both directions, the
+    others have blocks that no call reads. Only the time of the kernel's call counts."""
     if not shutil.which("rdma") or os.uname().release.endswith("-debug"):
-        e.skip("no rdma tool, or a kernel without ftrace, where a kprobe takes minutes")
+        e.skip("needs the rdma tool and a kernel with ftrace (without it a kprobe takes minutes)")
     listener, block = e.listen(backlog=MANY), bytes(65536)
     pairs = [e.pair(listener) for _ in range(MANY)]
     tasks = [e.task(e.error, function, sock, number, 1 << 30, [60000], *flags) for number, pair in enumerate(pairs[:4])
@@ -185,8 +186,8 @@ def device_goes_with_many(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def device_goes_after_a_fault(e):
-    """The connection is lost while a call waits for its own memory, which then is not there. The
-    socket keeps no reference to the device, because it would not notice the removal."""
+    """The connection is lost while a call waits for its own memory, which then turns out to be
+    unmapped. The socket keeps no reference to the device: it would not notice the removal."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -244,12 +245,12 @@ def read_into(e):
 
 
 def taken_back(e):
-    """The peer takes its advert back meanwhile, and sends some of it."""
+    """The peer cancels its advert meanwhile, and sends part of it."""
     return read_into(e)
 
 
 def option(sock, absent):
-    """setsockopt(2) by an address; 0 or the errno's name."""
+    """Calls setsockopt(2) with an address; returns 0 or the errno's name."""
     return calls.plain("setsockopt", sock.fileno(), socket.SOL_TCP, socket.TCP_NODELAY, ctypes.c_void_p(absent.address), 4)
 
 
@@ -259,16 +260,16 @@ def set_on(e):
 
 
 def set_on_both(e):
-    """A call on a listener by SDP and TCP holds the lock of the decision between them."""
+    """A call on a listener of both protocols holds the mutex of the choice between them."""
     near = either.listen(e, where="self")
     return near, either.connect(e, near, host=e.here), memory.Absent(memory.PAGE), lambda absent: option(near, absent)
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def workers_in_a_fault(e):
-    """A call waits in a fault of its own memory, which is not resolved, and holds a socket's lock,
-    or the lock of the decision between SDP and TCP. No worker waits for that: more connections than
-    there are processors connect, fall back, and end meanwhile."""
+    """A call waits in a page fault of its own memory, which is not resolved, and holds a socket
+    lock, or the mutex of the choice between SDP and TCP. No worker waits for that: more connections
+    than processors connect, fall back, and end meanwhile."""
     begun = []
     for begin in (copied_out, copied_in, set_on, set_on_both):
         near, far, absent, call = begin(e)
@@ -297,7 +298,7 @@ def workers_in_a_fault(e):
 
 
 def worker_stacks():
-    """The stacks of the kernel's workers that are asleep in the midst of something."""
+    """Returns the stacks of the kernel's workers that sleep during a work item."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "comm").read_text().startswith("kworker"):
@@ -308,8 +309,9 @@ def worker_stacks():
 
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_in_a_fault(e):
-    """A call waits in a fault of its own memory, which is not resolved, while it copies or pins
-    that. The device is removed without waiting, and the call ends when its memory is available."""
+    """A call waits in a page fault of its own memory, which is not resolved, while it copies or
+    pins the memory. The device is removed without waiting for it, and the call ends when its memory
+    is available."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -334,7 +336,7 @@ def device_goes_in_a_fault(e):
         elif begin in (set_on, set_on_both):
             e.equal(got, 0, f"the option, {begin.__name__}")
         elif begin is taken_back or begin is read_into and isinstance(got, int):
-            # on a slow machine the peer has done so in any case
+            # on a slow machine the peer has done so anyway
             e.check(isinstance(got, int) and 0 < got < blocks.MIB, f"{begin.__name__} gave {got}")
             e.check(absent.map[:got] == pattern.Pattern(1).at(0, got), f"others than the peer's {got} bytes")
         else:
@@ -385,7 +387,7 @@ def killed_anywhere(e):
 
 @case(reference=False, timeout=120)
 def killed_servers(e):
-    """The same with the accepting end."""
+    """As `killed_anywhere`, for the accepting end."""
     choice = random.Random(12)
     for turn in range(10):
         port = e.refused_port()
@@ -413,8 +415,8 @@ def killed_servers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_memory(e):
-    """Exactly the bytes that a send call returns arrive, although memory fails now and then (on a
-    kernel for that)."""
+    """Exactly the bytes that a send call returns arrive, although allocations fail occasionally (on
+    a kernel with fault injection)."""
     for seed in range(e.rounds(40)):
         near, far = e.pair()
         stream, taken = pattern.Pattern(seed), 0
@@ -431,7 +433,7 @@ def out_of_memory(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def nothing_stays(e):
-    """After all this nothing is left, and the module unloads and loads."""
+    """Afterwards no resource is left, and the module can be unloaded and loaded."""
     settled(e)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Socket calls at random, from many threads, with arguments of every kind (`env SEED=7
-tests/guest/run syscall_fuzz`).
+"""Random socket calls from many threads, with arguments of every kind (`env SEED=7 tests/guest/run
+syscall_fuzz`).
 
-The seed determines the random numbers of each thread; the work is bounded, not the time. The
+The seed determines the random numbers of each thread; the work is limited, not the time. The
 threads of a process share descriptors and close them during each other's calls. They also share the
 memory that is sent from and received into, whose mapping changes all the time. A signal interrupts
 a call that sleeps for long. Every call has to return, with any result. In the end all resources
@@ -37,12 +37,12 @@ FLAGS = (0, 0, 0, 0, socket.MSG_DONTWAIT, socket.MSG_DONTWAIT, socket.MSG_PEEK, 
          socket.MSG_MORE, socket.MSG_NOSIGNAL, socket.MSG_ERRQUEUE, 0x4000000, 0x20000000)
 IOCTLS = (consts.SIOCINQ, consts.SIOCOUTQ, consts.SIOCOUTQNSD, consts.SIOCATMARK, consts.SIOCSPGRP, consts.SIOCGPGRP, 0x5421, 0x8906, 0x8907, 0x890B,
           0x8912, 0x8915, 0x8927, 0x89E0, 0x894C, 0x5452)
-# Options by which calls may wait for ever; the threads have to end without a signal for each.
+# Options by which calls may wait for ever; the threads must end without a signal for each.
 TIMEOUTS = {20, 21, 66, 67}
 
 
 class Area:
-    """Memory shared by the threads of a process, with nothing behind it for as far as any length
+    """Memory shared by the threads of a process, followed by unmapped memory as far as any length
     reaches."""
 
     def __init__(self):
@@ -56,7 +56,7 @@ class Area:
 
 
 class Caller:
-    """Random numbers of one thread, and the calls that it makes by them."""
+    """Random numbers of one thread, and the calls that it selects by them."""
 
     lock = threading.Lock()         # of who is in which place
 
@@ -82,7 +82,7 @@ class Caller:
         return right if right is not None and self.dice.random() < chance else self.dice.choice(odd)
 
     def descriptor(self, role=None):
-        """Returns a random one, preferably the last one with this role."""
+        """Returns a random descriptor, preferably the last one with this role."""
         if role and self.dice.random() < 0.85:
             fit = [fd for fd in self.slots if self.roles.get(fd) == role]
             if fit:
@@ -135,7 +135,7 @@ class Caller:
         self.keep(self.socket())
 
     def serve(self):
-        """A listener at one of the ports."""
+        """Creates a listener at one of the ports."""
         fd = self.socket()
         if fd < 0:
             return
@@ -145,7 +145,7 @@ class Caller:
         self.keep(fd, "listener")
 
     def reach(self):
-        """A connection to one of them, if there is one."""
+        """Connects to one of them, if one exists."""
         fd = self.socket()
         if fd < 0:
             return
@@ -261,7 +261,7 @@ class Caller:
             self.keep(libc.dup(fd))
 
     def files(self):
-        """splice() and sendfile(), by a pipe or a file of this call's own."""
+        """splice() and sendfile(), with a pipe or a file of this call."""
         fd, count = self.descriptor("connected"), self.dice.choice((0, 1, 4096, 65536, 1 << 31))
         way = self.dice.randrange(3)
         if way == 0:
@@ -295,14 +295,14 @@ class Caller:
             self.area.map(offset, size)
 
     def fork(self):
-        """A process that has all descriptors for a moment."""
+        """A process that has all descriptors for a short time."""
         pid = os.fork()
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
 
     def exchange(self):
-        """Transfers blocks from one end of a connection to the other, where a process of its own
+        """Transfers blocks from one end of a connection to the other, where a separate process
         reads: the others hold both ends."""
         listener, near = self.socket(), self.socket()
         name, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
@@ -383,7 +383,7 @@ def process(seed, number, steps, patience, guides, progress):
 
 
 def in_use():
-    """Sockets of the families, as the kernel counts them."""
+    """Returns the number of sockets of the families, as the kernel counts them."""
     with open("/proc/net/protocols") as file:
         return sum(int(line.split()[2]) for line in file if line.split()[0].startswith("SDP"))
 
@@ -402,7 +402,7 @@ def attend(e, child, progress, steps):
 
 
 def rage(e, steps, guides):
-    """Runs so many steps in each thread of each process. Afterwards no resource is left. Returns
+    """Runs this many steps in each thread of each process. Afterwards no resource is left. Returns
     the guides' findings."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)

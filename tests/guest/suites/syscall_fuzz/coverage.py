@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Random calls guided by the code of the module that they reach, on a kernel with KCOV (`env SEED=7
+"""Random calls guided by the module code that they reach, on a kernel with KCOV (`env SEED=7
 STEPS=20000` for longer).
 
-A deed is a few steps of a caller, determined by its random numbers. A deed that reaches new code is
-kept, and later ones are made from it: with some numbers changed, cut short, or with the beginning
-of one and the end of another. The threads of a process share the kept deeds. Concurrent calls
-affect each other, so a seed repeats the random numbers but not the results."""
+An input is a few steps of a caller, determined by its random numbers. An input that reaches new
+code is kept, and later ones are derived from it: with some numbers changed, truncated, or as the
+beginning of one and the end of another. The threads of a process share the kept inputs. Concurrent
+calls affect each other, so a seed repeats the random numbers but not the results."""
 
 import ctypes
 import fcntl
@@ -21,7 +21,7 @@ from suites.syscall_fuzz.calls import STEPS, rage
 
 KCOV = pathlib.Path("/sys/kernel/debug/kcov")
 INIT, ENABLE, DISABLE = 0x80086301, 0x6364, 0x6365
-# Number of program counters recorded of one deed.
+# Number of program counters recorded for one input.
 ROOM = 1 << 16
 DEED = 8
 MOST_KEPT = 300
@@ -29,7 +29,7 @@ BITS = 64
 
 
 class Trace:
-    """The program counters that the calling thread's system calls pass, in the module."""
+    """Program counters within the module that the calling thread's system calls pass."""
 
     def __init__(self):
         self._file = os.open(KCOV, os.O_RDWR)
@@ -58,7 +58,7 @@ class Dice(random.Random):
     """Random numbers that are recorded; given ones are replayed first."""
 
     def begin(self, draws):
-        """`draws` come first; None stands for a random number."""
+        """`draws` are used first; None stands for a random number."""
         self._draws, self.shown = draws, []
 
     def _draw(self):
@@ -78,7 +78,7 @@ class Dice(random.Random):
 
 
 class Kept:
-    """The kept deeds of a process, and all code that was reached."""
+    """The kept inputs of a process, and all code that was reached."""
 
     def __init__(self, seed):
         self._lock, self._dice = threading.Lock(), random.Random(seed)
@@ -114,7 +114,7 @@ class Kept:
 
 
 class Guide:
-    """Leads the callers of one process."""
+    """Guides the callers of one process."""
 
     def __init__(self, seed):
         self._kept = Kept(seed)
@@ -137,9 +137,9 @@ class Guide:
 
 @case(reference=False, families=("v4",), timeout=900)
 def guided(e):
-    """The same as syscall_fuzz.calls.threads, guided by coverage."""
+    """As syscall_fuzz.calls.threads, guided by coverage."""
     if not KCOV.exists():
-        e.skip("this kernel does not tell what code a call reaches")
+        e.skip("this kernel does not report the code that a call reaches")
     found = rage(e, int(os.environ.get("STEPS", STEPS // 3)), Guide)
     for reached, _ in found:
         e.check(reached, "no code of the module is known to have been reached")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""As many sockets as are allowed."""
+"""As many sockets as the limits allow."""
 
 import contextlib
 
@@ -23,8 +23,8 @@ def parameter(name, value):
 
 @case(reference=False, families=("v4",))
 def sockets(e):
-    """Limits of a user and of a namespace: ENOBUFS beyond them, which is counted. Others are not
-    affected, or are."""
+    """Limits of a user and of a namespace: ENOBUFS beyond them, which is counted. Others are
+    affected only if they share the limit."""
     for name, others in (("max_sockets_per_user", "a socket"), ("max_sockets_per_net", "ENOBUFS")):
         e.until(lambda: not observe.rows(), "no sockets of others")
         before = observe.stats()["- limit reached"]

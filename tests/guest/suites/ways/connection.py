@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every way to send and to receive, mixed on one connection.
+"""Every method to send and to receive, mixed on one connection.
 
     env SEED=7 tests/guest/run ways                     # ROUNDS connections, STEPS calls each way
     env SEED=7 ONLY=12 STEPS=60 tests/guest/run ways    # one of them again
 
-Seed and number of a connection choose its family, its transport and the calls of its four
-threads. Options and parameters change meanwhile, signals interrupt calls, the process forks.
-Every byte is checked. Memory is overwritten as soon as the program may write to it."""
+Seed and number of a connection determine its family, its transport and the calls of its four
+threads. Options and parameters change meanwhile, signals interrupt calls, the process forks. Every
+byte is checked. Memory is overwritten as soon as the program may write to it."""
 
 import os
 import random
@@ -23,7 +23,7 @@ from suites.ways.receiving import Reader
 from suites.ways.sending import Writer
 
 ROUNDS, STEPS = 32, 60
-# Seconds that a connection may take.
+# Maximum duration of a connection in seconds.
 TIME = 120
 PARAMETERS = {"zcopy_ways": (1, 2, 3), "pin_cache": (-1, 0, 1), "recv_poll": (0, 700), "sdp_zcopy_thresh": (-1, 0, 65536), "sdp_inline_thresh": (0, 48)}
 
@@ -38,7 +38,7 @@ def change(name, value):
 
 
 def connect(e, protocol, local):
-    """Two ends of a connection by family 27 or 28, or IPPROTO_SDP."""
+    """Makes two ends of a connection by family 27 or 28, or IPPROTO_SDP."""
     domain = e.family if protocol else {4: consts.AF_INET_SDP, 6: consts.AF_INET6_SDP}[6 if e.six else 4]
     where = "self" if local else "peer"
     before = netns.local_transport(local)
@@ -70,7 +70,7 @@ class Thread(threading.Thread):
 
 
 def disturb(dice, threads, parameters):
-    """A signal, a fork, or another value of a parameter."""
+    """Sends a signal, forks, or changes a parameter."""
     what = dice.random()
     if what < 0.1:
         child = os.fork()
@@ -88,7 +88,7 @@ def disturb(dice, threads, parameters):
 
 
 def play(e, seed, number, steps, parameters):
-    """One connection; the reason if it fails."""
+    """Runs one connection; returns the reason if it fails."""
     dice = random.Random(seed * 1000003 + number)
     near, far = connect(e, consts.IPPROTO_SDP if number & 1 else 0, bool(number & 2))
     e.equal({observe.info(sock)["transport"] for sock in (near, far)}, {2 if number & 2 else 1}, "transport")

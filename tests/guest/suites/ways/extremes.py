@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every way to send and to receive, with the parameters of the module at their bounds.
+"""Every method to send and to receive, with the parameters of the module at their bounds.
 
     env SEED=7 ONLY=sdp_rx_size=8 tests/guest/run ways.extremes    # one of the settings again"""
 
@@ -17,7 +17,7 @@ TABLE = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
 ROWS = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), 0644,", TABLE, re.M)
 # Each connection has its own.
 OTHERS = ("local_transport",)
-# Parameters that refuse connections at these values, some by RDMA alone.
+# Parameters that refuse connections at these values, some over RDMA only.
 REFUSING = {"max_sockets_per_user": 0, "max_sockets_per_net": 0, "max_buffer_memory": 0, "sdp_link_layer_ib_only": 1}
 STEPS = 12
 
@@ -28,7 +28,7 @@ def values(name, default, least, most):
 
 
 def settings():
-    """Each bound by itself, then all of them."""
+    """Yields each bound alone, then all together."""
     rows = [(row[0], values(*row)) for row in ROWS if row[0] not in OTHERS]
     for name, some in rows:
         for value in some:
@@ -48,7 +48,7 @@ def attempt(e, seed, number, refusing):
 
 @case(reference=False, families=("v4",), timeout=3000, brief=False)
 def extremes(e):
-    """Data arrives whole, or a limit refuses the connection."""
+    """Data arrives completely, or a limit refuses the connection."""
     seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 20))
     e.note("seed", seed)
     before = {row[0]: open(parameter(row[0])).read() for row in ROWS}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ways to receive, mixed on one connection."""
+"""Methods to receive, mixed on one connection."""
 
 import mmap
 import os
@@ -13,7 +13,7 @@ from suites.ways.sending import AREA, LOST, NOW, SIZES, SOL, Stuck, wait
 
 
 class Reader:
-    """Receives a pattern up to its end, each piece in a way that the seed chooses."""
+    """Receives a pattern up to its end, each part by a method that the seed selects."""
 
     def __init__(self, sock, seed, pattern):
         self.dice, self.sock = random.Random(seed), sock
@@ -54,7 +54,7 @@ class Reader:
         seen = self.sock.recv(min(size, 70000), socket.MSG_PEEK)
         self.ended |= not seen
         while seen:
-            # not in one call if there is an urgent mark
+            # not in one call if the data contains an urgent mark
             got = self.take(self.sock.recv(len(seen)))
             if not got or not seen.startswith(got):
                 raise ValueError(f"{len(got)} bytes up to {self.checker.count} differ from those that MSG_PEEK has shown")
@@ -68,7 +68,7 @@ class Reader:
             pass
 
     def by_edges(self, size):
-        """Reads until there is nothing, and waits for the next edge."""
+        """Reads until the queue is empty, then waits for the next edge."""
         try:
             while not self.ended:
                 self.take(self.sock.recv(max(size, 4096), NOW))

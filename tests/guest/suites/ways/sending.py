@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ways to send, mixed on one connection."""
+"""Methods to send, mixed on one connection."""
 
 import ctypes
 import errno
@@ -18,14 +18,14 @@ TCP, SOL, NOW = socket.IPPROTO_TCP, socket.SOL_SOCKET, socket.MSG_DONTWAIT
 SIZES = (1, 100, 2048, 4096, 16384, 20000, 65536, 70000, 150000, 300000, 1 << 20)
 AREA = 1 << 20
 AREAS = 6
-# Period of the pattern. A file holds it twice, so that any part of it is contiguous there.
+# Period of the pattern. A file contains it twice, so that any part of it is contiguous.
 PERIOD = 1000003
-# Milliseconds without progress after which a call is lost.
+# Milliseconds without progress after which a call counts as hung.
 LOST = 30000
 
 
 class Stuck(Exception):
-    """An expected event has not come."""
+    """An expected event did not happen."""
 
 
 def wait(sock, events, what):
@@ -36,13 +36,13 @@ def wait(sock, events, what):
 
 
 class Writer:
-    """Sends a pattern, each piece in a way that the seed chooses."""
+    """Sends a pattern, each part by a method that the seed selects."""
 
     def __init__(self, sock, seed, steps):
         self.dice, self.sock, self.left = random.Random(seed), sock, steps
         self.pattern, self.at, self.history = Pattern(seed), 0, []
         self.free = [mmap.mmap(-1, AREA) for _ in range(AREAS)]
-        # Areas in flight, by number of notification, or by tag of the ring.
+        # Areas in flight, by notification number, or by tag of the ring.
         self.told, self.number = {}, 0
         self.ring, self.ringed = None, {}
         self.file = os.memfd_create("pattern")
@@ -53,7 +53,7 @@ class Writer:
         self.options = [(TCP, socket.TCP_NODELAY, (0, 1)), (TCP, socket.TCP_CORK, (0, 1)), (SOL, socket.SO_SNDBUF, (5000, 60000, 400000, 1 << 20)),
                         (TCP, consts.SDP_ASYNC_SEND, (0, 1))]
         if self.dice.random() < 0.5:
-            # no value of the option means "where it pays", as -1 of the parameter does
+            # no value of the option means "measure", as -1 of the parameter does
             self.options.append((TCP, consts.SDP_ZCOPY_THRESH, (0, 4096, 16384, 65536)))
         self.ways = self.dice.sample(ways, self.dice.randint(3, len(ways)))
 
@@ -76,7 +76,7 @@ class Writer:
         return self.at
 
     def change(self):
-        """Another value of an option."""
+        """Changes an option."""
         level, option, values = self.dice.choice(self.options)
         self.sock.setsockopt(level, option, self.dice.choice(values))
 
@@ -84,7 +84,7 @@ class Writer:
         return self.pattern.at(self.at, size)
 
     def filled(self, size):
-        """An area that holds the next bytes."""
+        """Returns an area that contains the next bytes."""
         while not self.free:
             self.wait_for_area()
         area = self.free.pop(self.dice.randrange(len(self.free)))
@@ -188,7 +188,7 @@ class Writer:
             os.close(writer)
 
     def asynchronous(self, size):
-        """The memory is written to as soon as the call returns."""
+        """The memory is overwritten as soon as the call returns."""
         area = self.filled(size)
         self.sock.setsockopt(TCP, consts.SDP_ASYNC_SEND, 1)
         with memoryview(area) as view, view[:size] as part:

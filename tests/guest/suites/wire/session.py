@@ -18,7 +18,7 @@ TCP = socket.IPPROTO_TCP
 
 
 def over(e, *socks):
-    """Waits until neither host has a row of the connection: its teardown has been captured then."""
+    """Waits until neither host has a row of the connection: then its teardown has been captured."""
     ports = {sock.getsockname()[1] for sock in socks}
     for sock in socks:
         sock.close()
@@ -29,7 +29,7 @@ def over(e, *socks):
 
 def talk(e):
     """Waits for each message before the next one, so that the order is always the same. The
-    messages are too few for a credit update, whose time would vary."""
+    messages are too few for a credit update, whose timing would vary."""
     listener = e.listen()
     near, far = e.pair(listener)
     near.set(TCP, socket.TCP_NODELAY, 1)
@@ -51,7 +51,7 @@ def talk(e):
 
 
 def masked(text, ports):
-    """The dissection without frame numbers, hardware addresses, and fields that may change."""
+    """Returns the dissection without frame numbers, hardware addresses and variable fields."""
     lines = []
     for line in text.splitlines():
         if line.startswith(("Frame", "Ethernet", "User Datagram")):
@@ -68,7 +68,7 @@ def masked(text, ports):
 
 @case(reference=False, timeout=120)
 def golden(e):
-    """The whole dissection equals the stored one."""
+    """Compares the whole dissection with the stored one."""
     capture = Capture(e)
     with capture:
         ports = talk(e)
@@ -83,8 +83,8 @@ def golden(e):
 
 @case(reference=False, timeout=120)
 def names_and_addresses(e):
-    """Checks the same in fields: message identifiers in order, Hello's version, addresses and port,
-    the service ID."""
+    """Checks fields: message identifiers in order, Hello's version, addresses and port, the service
+    ID."""
     capture = Capture(e)
     with capture:
         ports = talk(e)

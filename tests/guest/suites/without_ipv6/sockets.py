@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sockets and requests for IPv6, where the kernel has none."""
+"""IPv6 sockets and requests on a kernel without IPv6."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from lib.preload import under
 from lib.registry import case
 from lib.sock import Sock
 
-# Tries IPv6 first, as many programs do, and prints the protocol that it has in the end.
+# Tries IPv6 first, as many programs do, and prints the protocol that is used.
 PROGRAM = """import socket
 try:
     socket.socket(socket.AF_INET6)
@@ -26,7 +26,7 @@ def needs_no_ipv6(e):
 
 @case(families=("v4",))
 def of_ipv6(e):
-    """There are none."""
+    """IPv6 sockets do not exist."""
     needs_no_ipv6(e)
     domain = consts.AF_INET6_SDP if e.only_sdp else socket.AF_INET6
     e.note("socket", e.error(lambda: Sock.make(domain, protocol=e.protocol).bind(("fd77::1", 0))))
@@ -41,7 +41,7 @@ def of_ipv4(e):
 
 @case(reference=False, families=("v4",))
 def requests(e):
-    """A request by IPv6 is refused."""
+    """A connection request by IPv6 is refused."""
     needs_no_ipv6(e)
     bed = raw.Bed(e)
     near = e.socket()
@@ -52,7 +52,8 @@ def requests(e):
 
 @case(reference=False, families=("v4",))
 def under_sdp_run(e):
-    """A program that tries IPv6 first goes on with IPv4, by SDP, and the library prints nothing."""
+    """A program that tries IPv6 first continues with IPv4, by SDP, and the library prints
+    nothing."""
     needs_no_ipv6(e)
     done = subprocess.run(under(e, ["python3", "-S", "-c", PROGRAM], log="stderr:9"), capture_output=True, text=True, check=False)
     e.equal((done.stdout.strip(), done.stderr), (str(SDP), ""), "what it has, and what is said")
