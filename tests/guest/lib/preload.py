@@ -113,7 +113,7 @@ class Way:
     def needs(self, *programs):
         for program in programs:
             if not shutil.which(program):
-                self.e.skip(f"{program} is not there")
+                self.e.skip(f"{program} is not installed")
 
     def started(self, command):
         """Returns a command started so that SDP carries its bytes."""

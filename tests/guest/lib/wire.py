@@ -28,7 +28,7 @@ class Capture:
     def __init__(self, e):
         for tool in ("tcpdump", "tshark"):
             if not shutil.which(tool):
-                e.skip(f"{tool} is not there")
+                e.skip(f"{tool} is not installed")
         self._e, self.folder, self._once = e, tempfile.mkdtemp(), None
         self.path = os.path.join(self.folder, "capture.pcap")
 
