@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Makes rxe behave as other RDMA devices may. It replaces some of the device's operations for
- * ib_sdp. Without a parameter set, it changes nothing visible. Each parameter is one behaviour
- * that the verbs allow a driver; no completion is ever lost.
+ * ib_sdp. Without a parameter set, it changes nothing visible. Each parameter is one behaviour that
+ * the verbs allow a driver; no completion is ever lost.
  *
  * Parameters can also lower the device's limits, and make its calls fail.
  *
- * Completions are moved from the driver's queue to one of this module, which returns them and
- * notifies of them by its own rules. It does so for queues of ib_sdp only, and only for those
- * created after it was loaded. It cannot be unloaded.
+ * Completions are moved from the driver's queue to a queue of this module, which returns them and
+ * notifies of them by its own rules. Applies to queues of ib_sdp only, and only to those created
+ * after it was loaded. The module cannot be unloaded.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -105,7 +105,7 @@ MODULE_PARM_DESC(event, "Event (enum ib_event_type) that each device reports on 
 #define MOST_SGE 2
 #define MOST_WR 64
 #define MOST_PAGES 64
-/* The least page that can be registered. */
+/* Smallest page that can be registered. */
 #define LEAST_PAGE 65536
 
 static uint apart;
@@ -120,7 +120,7 @@ static uint inlined;
 module_param(inlined, uint, 0644);
 MODULE_PARM_DESC(inlined, "Longest message posted inline (bytes)");
 
-/* Capabilities that devices lack, as bits of `limits`. */
+/* Capabilities that a device lacks, as bits of `limits`. */
 #define SMALL 1
 #define NO_READS 2
 #define NO_REGIONS 4
@@ -160,13 +160,13 @@ struct queue {
 	unsigned int busy, vector;
 	bool broken;
 
-	/* The user has armed the queue and has not been notified since. */
+	/* Set while the queue is armed and no notification was sent. */
 	atomic_t armed;
 	/* A notification is due, even if the queue is not armed. */
 	atomic_t owed;
 	struct hrtimer tell, due;
 
-	/* Protects what follows. The driver's lock is taken under it. */
+	/* Protects the following fields. The driver's lock is taken inside it. */
 	spinlock_t lock;
 	struct rnd_state random;
 	unsigned int head, tail, size;
@@ -200,7 +200,7 @@ static LIST_HEAD(devices);
 static DEFINE_SPINLOCK(chance_lock);
 static struct rnd_state chance;
 
-/* Less than `most`. */
+/* Returns a random number below `most`. */
 static u32 any_below(u32 most)
 {
 	unsigned long flags;
@@ -302,7 +302,7 @@ static enum hrtimer_restart tell(struct hrtimer *t)
 	return HRTIMER_NORESTART;
 }
 
-/* Completions that were held back can be seen now. */
+/* Shows completions that were held back. */
 static enum hrtimer_restart due(struct hrtimer *t)
 {
 	struct queue *q = container_of(t, struct queue, due);
@@ -316,7 +316,7 @@ static bool can_be_seen(struct queue *q)
 	return q->head != q->tail && ktime_compare(q->held[q->head % q->size].at, ktime_get()) <= 0;
 }
 
-/* Puts the completion of a SEND, the last one taken, before those of READs. */
+/* Moves the completion of a SEND, the last one taken, before those of READs. */
 static void overtake(struct queue *q)
 {
 	unsigned int at;
@@ -390,7 +390,7 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* Later completions will notify. The earlier ones are taken here. */
+		/* Later completions will notify. The earlier ones are taken in this loop. */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)
@@ -492,7 +492,7 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	mutex_lock(&lists);
 	list_del_init(&q->all);
 	mutex_unlock(&lists);
-	/* No QP uses it any more: no work completes, and no user arms it. */
+	/* No QP uses the queue any more: no work completes, and no user arms it. */
 	hrtimer_cancel(&q->due);
 	hrtimer_cancel(&q->tell);
 	cancel_work_sync(&q->elsewhere);
@@ -670,7 +670,8 @@ static int set_event(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-/* The driver refuses a registration with the key of another region, and its completion says so. */
+/* Simulates a driver that refuses a registration with the key of another region, reported by the
+ * completion. */
 static void spoil(const struct ib_send_wr *list)
 {
 	for (; list; list = list->next)
@@ -819,7 +820,7 @@ static void gone(struct ib_device *device, void *data)
 	kfree(l);
 }
 
-/* Only tests add and remove devices, so none does during the count. */
+/* Only tests add and remove devices, and none does so during the count. */
 struct ib_device *adverse_device(unsigned int n)
 {
 	struct device_limits *l;

@@ -11,13 +11,13 @@ bool adverse_happens(unsigned int of_a_thousand);
 /* Returns the n-th device; NULL if there are fewer. Devices are not removed during a test. */
 struct ib_device *adverse_device(unsigned int n);
 
-/* infiniband.c: returns the interface of a request, as IPoIB does. */
+/* infiniband.c: returns the interface of a request, like IPoIB. */
 struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
 				      const struct sockaddr *addr, void *data);
 
 /*
- * iommu.c: operations of the driver, called with addresses of bounce buffers where the device has
- * addresses of its own. `real` are the driver's.
+ * iommu.c: operations of the driver, called with addresses of bounce buffers if the device has its
+ * own addresses. `real`: the driver's operations.
  */
 int iommu_post_send(const struct ib_device_ops *real, struct ib_qp *qp, const struct ib_send_wr *wr,
 		    const struct ib_send_wr **bad);

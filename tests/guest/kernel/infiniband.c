@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Makes ib_sdp take the links of rxe for InfiniBand, in four queries: the path to an address, the
- * protocol of a port, the service level of a path, and the interface that a request came in by.
+ * protocol of a port, the service level of a path, and the interface that a request arrived on.
  *
  * Paths are like those of a subnet manager behind rdma_resolve_route(): with LIDs and without GRH,
- * P_Key and service level of its choice. It may reply late or not at all. The request for the
- * connection must have exactly that path. This module then replaces it by rxe's, because rxe has no
- * LIDs.
+ * with its choice of P_Key and service level. It may reply late or not at all. The connection
+ * request must contain exactly that path. This module then replaces it by rxe's path, because rxe
+ * has no LIDs.
  */
 #include <linux/delay.h>
 #include <linux/kprobes.h>
@@ -52,13 +52,13 @@ MODULE_PARM_DESC(infiniband, "Report rxe devices to ib_sdp as InfiniBand");
 static DEFINE_MUTEX(lock);
 static struct task_struct *passes;
 
-/* The paths of rxe by the LIDs of ours, and ours. */
+/* Paths of rxe, found by the LIDs of the invented ones, and those. */
 static struct {
 	struct sa_path_rec rxe, ours;
 } paths[PATHS];
 static unsigned int next_path;
 
-/* As the subnet manager has it, in place of rxe's. */
+/* Writes the subnet manager's path instead of rxe's. */
 static void invent(struct sa_path_rec *path)
 {
 	unsigned int k = next_path++ % PATHS;
@@ -77,7 +77,7 @@ static void invent(struct sa_path_rec *path)
 	paths[k].ours = *path;
 }
 
-/* Called by rdma_cm's user, in its callback: with the id's handlers locked. */
+/* Called by the user of rdma_cm, in its callback: with the id's handlers locked. */
 static int resolve_route(struct rdma_cm_id *id, unsigned long timeout_ms)
 {
 	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_ROUTE_ERROR, .status = -ETIMEDOUT };
@@ -140,7 +140,7 @@ static int at_send_req(struct kprobe *probe, struct pt_regs *regs)
 }
 
 /*
- * Without a post handler, kprobes optimizes the probe to a jump, which cannot change the
+ * Without a post handler, kprobes would optimize the probe to a jump, which cannot change the
  * instruction pointer.
  */
 static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
@@ -152,7 +152,7 @@ static struct kprobe probes[] = {
 	{ .symbol_name = "ib_send_cm_req", .pre_handler = at_send_req, .post_handler = after },
 };
 
-/* Number of calls in progress that have to find InfiniBand; under flags_lock. */
+/* Number of calls in progress that have to see InfiniBand; under flags_lock. */
 static int looking;
 static u32 ethernet;
 
@@ -167,7 +167,7 @@ static void protocol(u32 flags)
 
 /*
  * A probe may run like an NMI, in which lockdep allows no spinlock_t that is also taken elsewhere.
- * lockdep does not track this lock. No probed function runs with it held.
+ * lockdep does not track this lock. No probed function runs while it is held.
  */
 static arch_spinlock_t flags_lock = __ARCH_SPIN_LOCK_UNLOCKED;
 
@@ -203,7 +203,7 @@ static struct kretprobe questions[] = {
 	{ .kp.symbol_name = "ib_sdp:sdp_h_cm_request_net", .entry_handler = look, .handler = looked, .maxactive = 32 },
 };
 
-/* Selects the interface of a request, as IPoIB does. */
+/* Selects the interface of a request, like IPoIB. */
 struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
 				      const struct sockaddr *addr, void *data)
 {
@@ -227,7 +227,7 @@ static int begin(void)
 		return -ENODEV;
 	ethernet = device->port_data[1].immutable.core_cap_flags;
 	for (p = 0; p < ARRAY_SIZE(probes) && !error; p += !error) {
-		/* as it was before it was used */
+		/* reset, as it was before it was used */
 		probes[p] = (struct kprobe) {
 			.symbol_name = probes[p].symbol_name, .pre_handler = probes[p].pre_handler, .post_handler = after,
 		};

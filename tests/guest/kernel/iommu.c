@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Gives rxe devices DMA addresses that differ from memory addresses, and bounce buffers, like an
- * IOMMU for an untrusted device. Writes of the CPU reach the device, and writes of the device
- * reach the CPU, only through calls of the DMA API: a missing dma_sync_*() shows as wrong bytes.
- * Misuse of the API is reported by WARN().
+ * IOMMU for an untrusted device. Writes of the CPU reach the device, and writes of the device reach
+ * the CPU, only through calls of the DMA API: a missing dma_sync_*() shows as wrong bytes. WARN()
+ * reports misuse of the API.
  *
- * rxe uses DMA addresses as kernel addresses. So this module gives it a DMA device when it is
+ * rxe uses DMA addresses as kernel addresses. So this module gives rxe a DMA device when it is
  * registered, and puts the addresses of bounce buffers into its work requests and regions.
  */
 #include <linux/dma-map-ops.h>
@@ -49,13 +49,13 @@ static int windows;
 module_param(windows, int, 0444);
 MODULE_PARM_DESC(windows, "Current DMA mappings");
 
-/* The longest, as with the kernel's bounce buffers. */
+/* Maximum length, that of the kernel's bounce buffers. */
 #define LONGEST (256 << 10)
 /* Content of a bounce buffer whose mapping has ended. */
 #define ENDED 0x6b
-/* Bytes of such buffers that are kept, to detect writes to them. */
+/* Number of bytes of such buffers that are kept, to detect writes to them. */
 #define KEPT_BYTES (4 << 20)
-/* Above all memory of a guest, below all addresses of the kernel. */
+/* First device address: above all memory of a guest, below all kernel addresses. */
 #define FIRST (1ULL << 44)
 
 struct piece {
@@ -71,8 +71,8 @@ struct window {
 	size_t len;
 	enum dma_data_direction dir;
 	/*
-	 * Pages of the bounce buffer. The data has the same offset in the first page as the memory
-	 * has in its page.
+	 * Pages of the bounce buffer. The data has the same offset in the first page as in the page
+	 * of the memory.
 	 */
 	void *pages;
 	size_t room;
@@ -94,7 +94,7 @@ static void *start(const struct window *w)
 	return w->pages + offset_in_page(w->at);
 }
 
-/* The window that an address is in, with the lock held. */
+/* Finds the window of an address; the lock is held. */
 static struct window *find(dma_addr_t at)
 {
 	struct rb_node *n = tree.rb_node;
@@ -174,14 +174,14 @@ static bool is_of_ib_sdp(void)
 		/* a message of ib_cm: a built-in ib_core has no module name */
 		if (strstarts(name, "ib_send_mad") || strstarts(name, "ib_post_send_mad"))
 			return false;
-		/* the first module except this one; the kernel itself has no name in the trace */
+		/* the first module except this one; the trace has no module name for the kernel */
 		if (strchr(name, '[') && !strstr(name, "[sdp_adverse]"))
 			return strstr(name, "[ib_sdp]");
 	}
 	return false;
 }
 
-/* Maps `count` adjacent pieces as one, with all bytes of the first one in one buffer. */
+/* Maps `count` adjacent segments as one, all within one buffer. */
 static struct window *map_pieces(const struct piece *pieces, unsigned int count, enum dma_data_direction dir)
 {
 	bool may_sleep = in_task() && preemptible();
@@ -215,11 +215,11 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	}
 	spin_lock_irqsave(&lock, flags);
 	w->at = (next_page << PAGE_SHIFT) + offset_in_page(pieces->memory);
-	/* and an unused page */
+	/* plus an unused page */
 	next_page += (w->room >> PAGE_SHIFT) + 1;
 	/*
-	 * Also for memory that the device writes to: bytes that it does not write have to keep
-	 * their value, as with the kernel's bounce buffers.
+	 * Also for memory that the device writes to: bytes that it does not write must keep their
+	 * value, as with the kernel's bounce buffers.
 	 */
 	bounce(w, 0, w->len, true);
 	insert(w);
@@ -228,7 +228,7 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	return w;
 }
 
-/* No more writes are allowed there. */
+/* Forbids further writes to the window's buffer. */
 static void bury(struct window *w)
 {
 	memset(w->pages, ENDED, w->room);
@@ -306,7 +306,7 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 
 	for_each_sg(list, sg, count, k)
 		rest += sg->length;
-	/* Maps it by as many windows as needed. */
+	/* Maps the list by as many windows as needed. */
 	for (sg = list; rest; sg = sg_next(sg)) {
 		size_t len = unmap(sg_dma_address(sg), sg_dma_len(sg), dir, attrs);
 
@@ -317,8 +317,7 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 }
 
 /*
- * Returns the number of entries from this one on that are adjacent for a device: whole pages
- * between them.
+ * Returns the number of entries from this one on that are adjacent for a device: whole pages.
  */
 static unsigned int neighbours(struct scatterlist *sg, unsigned int most)
 {
@@ -426,7 +425,7 @@ static bool has_iommu(const struct ib_device *device)
 	return device->dma_device == &bus->dev;
 }
 
-/* Returns the kernel address for a device address; 0 if the device must not access it. */
+/* Returns the kernel address of a device address; 0 if the device must not access it. */
 static u64 translate(u64 at, size_t len, bool written)
 {
 	struct window *w;
@@ -442,7 +441,7 @@ static u64 translate(u64 at, size_t len, bool written)
 	return there;
 }
 
-/* Replaces the addresses of a work request; the old ones go to `kept`. */
+/* Replaces the addresses of a work request; the old ones are stored in `kept`. */
 static bool replace(struct ib_sge *sges, int count, bool written, u64 *kept)
 {
 	bool good = true;
@@ -468,7 +467,9 @@ static void put_back(struct ib_sge *sges, int count, const u64 *kept)
 /* More than the maximum of any rxe device. */
 #define MOST_SGES 64
 
-/* Posts the list one by one, each with its addresses replaced. Drivers keep nothing of a list. */
+/* Posts the requests one by one, each with its addresses replaced. Drivers keep no pointer to a
+ * list.
+ */
 #define POST(post, type, qp, wr, bad, is_written, has_addresses) ({			\
 	const type *w;									\
 	int error = 0;									\

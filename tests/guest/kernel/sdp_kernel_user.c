@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A user of sockets inside the kernel, of any family. A program writes one line to
- * /proc/sdp_kernel_user and reads the results.
+ * A kernel user of sockets of any family. A program writes one line to /proc/sdp_kernel_user and
+ * reads the results.
  *
  *   COMMAND FAMILY ADDRESS PORT COUNT
  *
@@ -167,7 +167,7 @@ static int get(struct socket *sock, void *data, size_t len, int flags)
 	return kernel_recvmsg(sock, &msg, &vec, 1, len, flags);
 }
 
-/* Sends the pattern from `at` on, up to `end` at most; the result of the call. */
+/* Sends the pattern from `at` on, at most up to `end`; returns the result of the call. */
 static int put_pattern(struct socket *sock, u8 *buffer, size_t at, size_t end, int flags)
 {
 	size_t n = min_t(size_t, end - at, CHUNK), i;
@@ -187,7 +187,7 @@ static bool is_pattern(const u8 *buffer, size_t at, int n)
 	return true;
 }
 
-/* --- calls that wait -------------------------------------------------------------------------- */
+/* --- blocking calls -------------------------------------------------------------------------- */
 
 static void echo(struct report *r, struct socket *sock, u8 *buffer)
 {
@@ -254,7 +254,7 @@ static void ask_on(struct order *o, struct socket *sock, u8 *buffer)
 	tell(r, "connect %d state %d\n", n, sock->sk->sk_state);
 	if (n)
 		return;
-	/* The peer sends the bytes back, so receive before the buffers on the way are full. */
+	/* The peer echoes the bytes, so receive before the buffers in between are full. */
 	while (sent < o->count) {
 		n = put_pattern(sock, buffer, sent, o->count, 0);
 		if (n <= 0)
@@ -372,7 +372,7 @@ static void options(struct order *o)
 	sock_release(sock);
 }
 
-/* Sends page number `i` of the pattern; the error of a call that failed. */
+/* Sends page number `i` of the pattern; returns the error of a failed call. */
 static int send_page(struct socket *sock, int i, bool slab, int flags)
 {
 	u8 *bytes = slab ? kmalloc(PAGE_SIZE, GFP_KERNEL) : (u8 *)__get_free_page(GFP_KERNEL);
@@ -416,7 +416,7 @@ static void pages(struct order *o, bool slab)
 	sock_release(sock);
 }
 
-/* --- users that take any stream socket for one of TCP ---------------------------------- */
+/* --- users that cast any stream socket to TCP's ---------------------------------- */
 
 static int cast(struct sock *sk, int turn)
 {
@@ -495,7 +495,7 @@ static void nodelay(struct order *o)
 
 /* --- listeners whose connections inherit callbacks, as DRBD does ------------------------ */
 
-/* Freed when the module is unloaded: a callback that comes too late finds `gone`. */
+/* Freed when the module is unloaded, so that a late callback finds `gone`. */
 struct bell {
 	struct list_head all;
 	struct completion established, queued;
@@ -510,7 +510,7 @@ struct bell {
 static LIST_HEAD(bells);
 static DEFINE_SPINLOCK(bells_lock);
 
-/* Returns the bell, null after its end. Callbacks of connections are slow. */
+/* Returns the bell, NULL after its end. Delays callbacks of connections. */
 static struct bell *rung(struct sock *sk)
 {
 	struct bell *b = sk->sk_user_data;
@@ -560,7 +560,7 @@ static void bell_error(struct sock *sk)
 		b->error_report(sk);
 }
 
-/* A socket's callbacks are the bell's, or those before. */
+/* Installs the bell's callbacks on a socket, or restores the previous ones. */
 static void hang(struct sock *sk, struct bell *b, bool on)
 {
 	write_lock_bh(&sk->sk_callback_lock);
@@ -632,7 +632,7 @@ static void forsaken(struct order *o)
 	tell(o->report, "too late %d\n", atomic_read(&b->late));
 }
 
-/* --- calls that never wait -------------------------------------------------------------------- */
+/* --- non-blocking calls -------------------------------------------------------------------- */
 
 /* Events reported by the callbacks; the saved callbacks are called as well. */
 struct watch {
@@ -684,7 +684,7 @@ static void on_data(struct sock *sk)
 
 static void on_space(struct sock *sk)
 {
-	/* only when there is enough space, as sunrpc and others do */
+	/* only if there is enough space, like sunrpc and others */
 	if (sk_stream_is_writeable(sk))
 		clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	on_event(sk, offsetof(struct watch, writes), offsetof(struct watch, write_space));
@@ -831,7 +831,7 @@ struct attendance {
 	struct completion over;
 };
 
-/* The caller's guest is through. */
+/* Handles the end of a connection. */
 static void leave(struct watch *w, int problem)
 {
 	struct attendance *all = w->attendance;
@@ -848,7 +848,7 @@ static void guest_work(struct work_struct *work)
 	int n;
 
 	while (!w->done) {
-		/* bytes that could not be sent last time go first */
+		/* bytes that could not be sent last time are sent first */
 		while (w->kept) {
 			n = put(w->sock, w->buffer + w->kept_at, w->kept, MSG_DONTWAIT);
 			if (n == -EAGAIN)
@@ -892,7 +892,7 @@ static void listener_work(struct work_struct *work)
 		}
 		guest->attendance = all;
 		all->guests[all->came++] = guest;
-		/* the event may have come before the callbacks were installed */
+		/* the event may have occurred before the callbacks were installed */
 		schedule_work(&guest->work);
 	}
 }
@@ -966,7 +966,8 @@ static void leave_behind(struct order *o)
 		left->socks[left->count++] = sock;
 }
 
-/* Releases all sockets but the first while the devices still exist, so that the peer is notified.
+/* Releases all sockets except the first while the devices still exist, so that the peer is
+ * notified.
  */
 static void __net_exit net_goes(struct net *net)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Lets /sys/kernel/debug/fail_function make verbs and the connection manager fail: while this
- * module is loaded, fail_function may let the functions named here return an error at once. The
- * filter of fail_function selects the affected tasks (see tests/guest/lib/faults.py).
+ * module is loaded, the functions listed here may return an error at once. The filter of
+ * fail_function selects the affected tasks (see tests/guest/lib/faults.py).
  */
 #include <linux/error-injection.h>
 #include <linux/module.h>
@@ -22,7 +22,7 @@ ALLOW_ERROR_INJECTION(ib_create_qp_kernel, ERRNO);
 ALLOW_ERROR_INJECTION(ib_cm_init_qp_attr, ERRNO);
 ALLOW_ERROR_INJECTION(ib_modify_qp, ERRNO);
 
-/* Functions that listen, and that send messages of the connection manager. */
+/* Functions that listen, and that send connection-manager messages. */
 ALLOW_ERROR_INJECTION(ib_cm_insert_listen, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_req, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_rep, ERRNO);
@@ -30,7 +30,7 @@ ALLOW_ERROR_INJECTION(ib_send_cm_rtu, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_rej, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_drep, ERRNO);
 
-/* Memory that is advertised. */
+/* Registration of advertised memory. */
 ALLOW_ERROR_INJECTION(ib_alloc_mr, ERRNO);
 ALLOW_ERROR_INJECTION(ib_map_mr_sg, ERRNO);
 

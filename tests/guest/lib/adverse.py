@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device that is unlike rxe: rxe as tests/guest/kernel/adverse.c and iommu.c change it."""
+"""A device that differs from rxe: rxe as changed by tests/guest/kernel/adverse.c and iommu.c."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ def load():
         return True
     if not BUILT.exists() or not shutil.which("rdma") or subprocess.run(["insmod", BUILT]).returncode != 0:
         return False
-    # applies to new queues and regions only; some made before are kept for new connections
+    # applies to new queues and regions only; earlier ones are cached for new connections
     renew()
     return True
 
@@ -42,7 +42,7 @@ def has_iommu():
 
 
 def renew():
-    """The devices of both hosts are made anew."""
+    """Creates the devices of both hosts again."""
     for where, name in zip(netns.hosts(), ("rxe0", "rxe1")):
         device = netns.device(where)
         netns.run(where, f"rdma link del {name}")
@@ -51,14 +51,14 @@ def renew():
 
 @contextlib.contextmanager
 def device(e, **settings):
-    """The device does this meanwhile."""
+    """Applies settings to the device during a block."""
     if not load():
-        e.skip("the module is not built (scripts/test-module), or there is no rdma tool")
+        e.skip("the module is not built (scripts/test-module), or the rdma tool is missing")
     behave(**settings)
     renewed = settings.get("iommu", 0)
     if renewed:
         if not has_iommu():
-            e.skip("a kernel without DMA operations of devices")
+            e.skip("this kernel has no DMA operations of devices")
         renew()
     try:
         yield
@@ -69,7 +69,7 @@ def device(e, **settings):
 
 
 # Settings that affect only the timing of programs, with their maximum, and settings that change the
-# ways of blocks.
+# methods of sending blocks.
 UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
 IN_BLOCKS = {"limits": 1}
 # Settings that wake pollers without an event. With EPOLLET that is one more edge, which epoll(7)
@@ -78,7 +78,7 @@ FOR_NOTHING = ("spurious", "none")
 
 
 def suits(case, settings):
-    """Returns true if a case can behave as on TCP with a device of these settings."""
+    """Returns true if the case must behave as on TCP with these settings of the device."""
     return not case.name.startswith("poll.epoll.edge") or not any(name in settings for name in FOR_NOTHING)
 
 
@@ -98,7 +98,7 @@ class Mixture:
         return True
 
     def behave(self, case):
-        """As for that case; what that is."""
+        """Applies the settings for that case; returns them as text."""
         dice = random.Random(f"{self._seed} {case.name}")
         may = UNSEEN if case.suite == "zcopy" or "zero_copy" in case.name else UNSEEN | IN_BLOCKS
         may = {name: most for name, most in may.items() if suits(case, [name])}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The socket calls as the kernel implements them: no retry after EINTR, any sockaddr, any length.
 
-Python's own methods restart interrupted calls and decode addresses, which tests of exactly these
-must avoid. Every function takes a descriptor or a socket, and raises OSError."""
+Python's own methods restart interrupted calls and decode addresses; tests of these details must
+avoid them. Every function takes a descriptor or a socket, and raises OSError."""
 
 import ctypes
 import errno
@@ -48,12 +48,12 @@ def _call(kind, name, args):
 
 
 def plain(name, *args):
-    """A libc call that returns an int."""
+    """Declares a libc call that returns an int."""
     return _call(ctypes.c_int, name, args)
 
 
 def sized(name, *args):
-    """A libc call that returns a length."""
+    """Declares a libc call that returns a length."""
     return _call(ctypes.c_ssize_t, name, args)
 
 
@@ -73,14 +73,14 @@ def sa_in6(address, port, family=socket.AF_INET6, flow=0, scope=0):
 
 
 def sa(address, port, family=None):
-    """The sockaddr of a textual address, under another family number if wanted."""
+    """Returns the sockaddr of a textual address, with another family number if given."""
     if ":" in address:
         return sa_in6(address, port, socket.AF_INET6 if family is None else family)
     return sa_in(address, port, socket.AF_INET if family is None else family)
 
 
 def sa_text(raw):
-    """(family, address, port) of a sockaddr."""
+    """Returns (family, address, port) of a sockaddr."""
     family, port = struct.unpack_from("=H", raw)[0], struct.unpack_from(">H", raw, 2)[0] if len(raw) >= 4 else None
     if family == socket.AF_INET:
         return family, socket.inet_ntoa(raw[4:8]), port
@@ -113,7 +113,7 @@ def _named(call, sock, room, *more):
 
 @anywhere
 def getsockname(sock, room=128):
-    """(bytes written, length the kernel reports)"""
+    """Returns (bytes written, length reported by the kernel)."""
     return _named("getsockname", sock, room)[1:]
 
 
@@ -124,7 +124,7 @@ def getpeername(sock, room=128):
 
 @anywhere
 def accept4(sock, flags=0, room=128):
-    """(new descriptor, the peer's sockaddr, its length)"""
+    """Returns (new descriptor, the peer's sockaddr, its length)."""
     return _named("accept4", sock, room, flags)
 
 
@@ -169,8 +169,8 @@ def read(sock, count):
 
 @anywhere
 def recv_count(sock, count, flags=0):
-    """Returns the result of recv(2), which under MSG_TRUNC is more than the data: no buffer is
-    given."""
+    """Returns the result of recv(2), which under MSG_TRUNC exceeds the data: no buffer is
+    passed."""
     return sized("recv", fd_of(sock), None, ctypes.c_size_t(count), flags)
 
 
@@ -197,7 +197,7 @@ def _bytes_buffer(data):
 
 @anywhere
 def recvmsg(sock, sizes, flags=0, control=0):
-    """(return value, data of each iovec, msg_flags, namelen, controllen)"""
+    """Returns (return value, data of each iovec, msg_flags, namelen, controllen)."""
     buffers = [(ctypes.c_char * size)() for size in sizes]
     name = ctypes.create_string_buffer(128)
     room = ctypes.create_string_buffer(max(control, 1))
@@ -232,7 +232,7 @@ def recvmmsg(sock, sizes, flags=0, timeout=None):
 
 @anywhere
 def getsockopt(sock, level, option, room=4):
-    """(bytes, reported length), unpadded."""
+    """Returns (bytes, reported length), unpadded."""
     buffer = ctypes.create_string_buffer(max(room, 1))
     length = ctypes.c_int(room)
     plain("getsockopt", fd_of(sock), level, option, buffer, ctypes.byref(length))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs one case in a process of its own, so that a hang or a leak costs that case only."""
+"""Runs one case in its own process, so that a hang or a leak affects that case only."""
 
 import faulthandler
 import os
@@ -41,7 +41,7 @@ def _inside(case, kind, six, writer, patience, fatal):
     try:
         case.function(env)
         if not env._noted and not env.checks:
-            raise CaseFailure("the case observed nothing")
+            raise CaseFailure("the case has no notes")
         sink(("ok", ""))
     except Skip as reason:
         sink(("skip", str(reason)))
@@ -57,14 +57,14 @@ def _inside(case, kind, six, writer, patience, fatal):
 
 
 def _place(error):
-    """The lines of the case, innermost last."""
+    """Returns the lines of the case, innermost last."""
     return ", ".join(f"{entry.filename.rsplit('/', 1)[-1]}:{entry.lineno}"
                      for entry in traceback.extract_tb(error.__traceback__) if "/suites/" in entry.filename)
 
 
 def _tasks(reason):
-    """Returns lines with other errors, in tasks of the case: of two calls on one connection, only
-    one gets the reason of its loss."""
+    """Returns lines with other errors in tasks of the case: of two calls on one connection, only
+    one gets the reason of the failure."""
     for thread in threading.enumerate():
         if isinstance(thread, Task):
             thread.join(0.2)
@@ -72,7 +72,7 @@ def _tasks(reason):
 
 
 def _kernel_stacks(group):
-    """Where the kernel holds the threads of a hung case."""
+    """Returns the kernel stacks of a hung case's threads."""
     lines = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -88,8 +88,8 @@ def _kernel_stacks(group):
 
 
 def _stop(pid, errors):
-    """Prints Python's own stacks, then ends the whole process group. Returns False when even
-    SIGKILL does not end it."""
+    """Prints Python's own stacks, then kills the whole process group. Returns False if even SIGKILL
+    does not end it."""
     stacks = _kernel_stacks(pid)
     try:
         os.kill(pid, signal.SIGABRT)
@@ -119,7 +119,7 @@ def _reap(pid, seconds):
 
 def run(case, kind, six, scale=1.0, fatal=()):
     """Runs a case for one family and returns its Outcome. One of the `fatal` errnos in any of its
-    threads and children ends the case: others might wait for bytes that never come."""
+    threads and children ends the case: others might wait for bytes that never arrive."""
     outcome = Outcome()
     reader, writer = os.pipe()
     errors = os.memfd_create("stderr")
@@ -155,7 +155,7 @@ def run(case, kind, six, scale=1.0, fatal=()):
             else:
                 outcome.status, outcome.text, ended = item[0], item[1], True
     else:
-        # Threads and children that the case left behind end with it.
+        # Ends threads and children that the case has left.
         ended = _reap(pid, 30 * scale)
         if not ended:
             outcome.status, outcome.text = "fail", outcome.text + "\nits process did not end"

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Compares what a case noted on TCP with what it noted on SDP."""
+"""Compares the notes of a case on TCP with those on SDP."""
 
 from .env import SAME
 
 
 def differences(tcp, sdp):
-    """Returns a line for each wrong note of SDP; an empty list if all are right.
+    """Returns a line for each wrong note of SDP; an empty list if all are correct.
 
-    A note is (name, value, expected of SDP or None, reason)."""
+    A note is (name, value, SDP's expected value or None, reason)."""
     lines = []
     reference = {name: value for name, value, _, _ in tcp}
     for name, value, expected, because in sdp:

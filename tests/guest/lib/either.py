@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sockets of IPPROTO_SDP, beside those of TCP and of families 27 and 28."""
+"""Sockets of IPPROTO_SDP, in addition to those of TCP and of families 27 and 28."""
 
 import contextlib
 import socket
@@ -42,12 +42,13 @@ def accept(e, listener):
 
 
 def protocol(sock):
-    """Returns the protocol of the socket: TCP's for one that became TCP, whatever it began as."""
+    """Returns the protocol of the socket: TCP's for one that has switched to TCP, whatever it began
+    as."""
     return sock.get(socket.SOL_SOCKET, consts.SO_PROTOCOL)
 
 
 def echo(e, near, far):
-    """Bytes go both ways."""
+    """Transfers bytes in both directions."""
     near.sendall(b"question")
     e.equal(far.recv_exactly(8), b"question", "there")
     far.sendall(b"the answer")
@@ -66,7 +67,7 @@ def counts(e, where="self", **wanted):
 
 @contextlib.contextmanager
 def parameters(**values):
-    """The module's parameters have other values within the block."""
+    """Sets the module's parameters to other values within the block."""
     before = {name: netns.parameter(name, value) for name, value in values.items()}
     try:
         yield

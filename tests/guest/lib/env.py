@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Environment of a test case: sockets of the family under test on both hosts, and the notebook that
-is compared."""
+"""Environment of a test case: sockets of the family under test on both hosts, and the notes to be
+compared."""
 
 import contextlib
 import errno
@@ -21,15 +21,15 @@ NOTHING = object()
 
 
 class CaseFailure(Exception):
-    """Something the case demands of every family does not hold."""
+    """A condition that must hold for every family does not."""
 
 
 class Skip(Exception):
-    """The case cannot run here, and why."""
+    """The case cannot run in this environment; contains the reason."""
 
 
 class OneOf(tuple):
-    """Several values that are all right."""
+    """Several valid values."""
 
     def __new__(cls, *values):
         return super().__new__(cls, values)
@@ -46,11 +46,11 @@ SAME = Same()
 
 
 class Task(threading.Thread):
-    """A call running in a thread of its own, in the namespace of its maker."""
+    """A call running in its own thread, in the namespace of its creator."""
 
     # Called with each error that ends a process (see child.run).
     on_error = None
-    # Errors that ended one, in their order.
+    # These errors, in order.
     errors = []
 
     def __init__(self, patience, function, *args):
@@ -77,7 +77,7 @@ class Task(threading.Thread):
         return self._value
 
     def wait_asleep(self, *names):
-        """Until the thread sleeps inside one of these system calls."""
+        """Waits until the thread sleeps inside one of these system calls."""
         numbers = {consts.system_calls()[name] for name in names}
         deadline = time.monotonic() + self._patience
         while asleep_in(self.native_id) not in numbers:
@@ -90,7 +90,7 @@ class Task(threading.Thread):
 
 
 def plain(value):
-    """A value as it prints on every Python: enumerations as their numbers."""
+    """Formats a value identically on every Python: enumerations as their numbers."""
     if isinstance(value, bool) or value is SAME:
         return value
     if isinstance(value, int):
@@ -112,7 +112,7 @@ def asleep_in(thread, process="self"):
 
 
 class Child:
-    """A forked process that runs a function and returns its result, or exception, by a pipe."""
+    """A forked process that runs a function and returns its result or exception through a pipe."""
 
     def __init__(self, patience, function, *args):
         self._patience = patience
@@ -151,7 +151,7 @@ class Child:
             raw = pipe.read()
         _, status = os.waitpid(self.pid, 0)
         if not raw:
-            raise CaseFailure(f"child died without an answer, status {os.waitstatus_to_exitcode(status)}")
+            raise CaseFailure(f"child died without a result, status {os.waitstatus_to_exitcode(status)}")
         good, value = pickle.loads(raw)
         if not good:
             raise value
@@ -196,13 +196,13 @@ class Env:
     # The notebook
 
     def note(self, name, value, sdp=NOTHING, because=None):
-        """Records an observation. `sdp` is SDP's expected value where it differs from TCP's, with
-        the reason."""
+        """Records an observation. `sdp` is SDP's expected value if it differs from TCP's, with the
+        reason."""
         if name in self._noted:
             raise CaseFailure(f"the case notes {name!r} twice")
         self._noted.add(name)
         if sdp is not NOTHING and not because:
-            raise CaseFailure(f"the case gives no reason for another value of {name!r}")
+            raise CaseFailure(f"the case gives no reason for a different value of {name!r}")
         expected = None
         if sdp is not NOTHING:
             expected = [repr(plain(choice)) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
@@ -212,7 +212,7 @@ class Env:
         return value
 
     def check(self, condition, message):
-        """Something that must hold for every family."""
+        """Checks a condition that must hold for every family."""
         self.checks += 1
         if not condition:
             raise CaseFailure(message)
@@ -221,12 +221,12 @@ class Env:
         self.check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
 
     def rounds(self, many):
-        """Returns the number of rounds for a random event: a quarter of `many` in a brief run."""
+        """Returns the number of attempts for a random event: a quarter of `many` in a brief run."""
         return max(2, many // 4) if "BRIEF" in os.environ else many
 
     def waited(self, since, seconds, what):
-        """Checks that about this time has passed. Where ticks come late, as on a busy host, a timer
-        set meanwhile expires as much earlier."""
+        """Checks that about this time has passed. Where ticks are late, as on a busy host, a timer
+        set meanwhile expires earlier by that time."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")
 
     def skip(self, reason):
@@ -244,12 +244,12 @@ class Env:
         return "ok" if value is None else value
 
     def error(self, function, *args, **named):
-        """`ok`, or the name of the error."""
+        """Returns `ok`, or the name of the error."""
         result = self.outcome(function, *args, **named)
         return result if isinstance(result, str) and result.startswith("E") else "ok"
 
     def error_or(self, function, *args):
-        """Returns the result of a non-blocking call, None when it would block."""
+        """Returns the result of a non-blocking call, None if it would block."""
         try:
             return function(*args)
         except BlockingIOError:
@@ -288,7 +288,7 @@ class Env:
         return sock
 
     def connect(self, listener, where="self", prepare=None):
-        """A socket connected to a listener that is on the other host."""
+        """Returns a socket connected to a listener on the other host."""
         sock = self.socket(where)
         if prepare:
             prepare(sock)
@@ -297,29 +297,29 @@ class Env:
         return sock
 
     def pair(self, listener=None, prepare=None):
-        """Two connected sockets: the connector here, the accepted one on the peer."""
+        """Returns two connected sockets: the connecting one here, the accepted one on the peer."""
         listener = listener or self.listen()
         near = self.connect(listener, prepare=prepare)
         far, _ = listener.accept()
         return near, self.keep(far)
 
     def refused_port(self, where="peer"):
-        """A port without a listener."""
+        """Returns a port without a listener."""
         with self.bound(where) as sock:
             return sock.port
 
-    # Waiting, always for an event
+    # Waiting: always for an event
 
     def wait(self, sock, events=select.POLLIN, patience=None):
-        """Sleep in poll() until one of the events; the mask as text."""
+        """Sleeps in poll() until one of the events; returns the mask as text."""
         mask = sock.mask_when(events, patience or self.patience)
         if not mask:
-            raise CaseFailure(f"poll for {mask_text(events)} was never answered")
+            raise CaseFailure(f"poll for {mask_text(events)} never returned")
         return mask
 
     def wait_mask(self, sock, wanted):
-        """Returns the whole mask once it has all the wanted bits (text, e.g. "IN|RDHUP"), and keeps
-        them for a moment."""
+        """Returns the whole mask once it contains all the wanted bits (text, e.g. "IN|RDHUP"), and
+        keeps them for a moment."""
         bits, last = set(wanted.split("|")), None
 
         def settled():
@@ -342,8 +342,8 @@ class Env:
         return value
 
     def lucky(self, attempt, unlucky, least=10):
-        """Repeats `attempt`, whose result depends on timing, until it returns something true: at
-        least so often, and more often if that took no time."""
+        """Repeats `attempt`, whose result depends on timing, until it returns a true value: at
+        least this many times, and more if that took no time."""
         deadline, count = time.monotonic() + 2 * self.patience, 0
         while not attempt():
             count += 1
@@ -356,13 +356,13 @@ class Env:
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
     def quiet(self, sock, events, seconds):
-        """Checks that nothing of the kind happens for so long. Such a wait proves little: use it
-        only for events without another sign of their end."""
+        """Checks that no such event happens for this long. Such a wait proves little: use it only
+        for events without another sign of their end."""
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
-        """Sends without blocking until the socket is full and stays full. Returns the bytes it
-        took."""
+        """Sends without blocking until the socket is full and stays full. Returns the number of
+        bytes sent."""
         total, piece, rested = 0, bytes(chunk), False
         while True:
             try:
@@ -371,23 +371,23 @@ class Env:
             except BlockingIOError:
                 if rested:
                     return total
-                # Queued bytes may still move to the peer, whose reply may make more space.
+                # Queued bytes may still move to the peer, whose reply may free more space.
                 self._settle(sock)
                 self._look()
                 self.quiet(sock, select.POLLOUT, self.patience / 50)
                 rested = True
 
     def _settle(self, sock):
-        """Waits until nothing is in flight to the peer; not for long, since bytes without space
-        there may be sent again and again."""
+        """Waits until no byte is in flight to the peer; not for long, since bytes without space
+        there may be sent repeatedly."""
         deadline = time.monotonic() + self.patience / 10
         while calls.ioctl_int(sock, consts.SIOCOUTQ) != calls.ioctl_int(sock, consts.SIOCOUTQNSD) \
                 and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def _look(self):
-        """Makes the kernel poll each socket for arrived bytes. On one machine bytes cause no event
-        without a waiting call, and do not make space before a poll.
+        """Makes the kernel poll each socket for arrived bytes. On local connections bytes cause no
+        event without a waiting call, and free no space before a poll.
         """
         for sock in self._keep:
             if isinstance(sock, Sock) and sock.fileno() >= 0:
@@ -412,7 +412,8 @@ class Env:
         return Child(self.patience, run).result()
 
     def interrupt(self, function, *names, restart=False):
-        """The outcome of a call that a signal meets asleep in one of the named system calls."""
+        """Returns the result of a call that a signal interrupts while it sleeps in one of these
+        system calls."""
         def run():
             caught = []
             signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
@@ -423,8 +424,8 @@ class Env:
         return child.result()
 
     def interrupt_self(self, function, *names, when=lambda: True):
-        """The same in this process, as soon as `when` is true, for a call whose descriptor no other
-        process may have."""
+        """As `interrupt`, in this process, as soon as `when` is true, for a call whose descriptor
+        no other process may have."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         signal.siginterrupt(signal.SIGUSR1, True)
@@ -440,9 +441,9 @@ class Env:
         return result, len(caught)
 
     def needs_wire(self):
-        """Skip where both hosts are one."""
+        """Skips the case if both hosts are the same."""
         if netns.is_one():
-            self.skip("there is no wire")
+            self.skip("both hosts are the same: no link to test")
 
     @contextlib.contextmanager
     def netem(self, words):
@@ -457,15 +458,15 @@ class Env:
         try:
             yield
         finally:
-            # The device stays, unused. Deleting it drops the packet just being sent, which rxe
-            # reports as the end of a QP, even of QP 1, by which all connections are established
+            # The device stays, unused. Deleting it drops the packet just being sent. rxe reports
+            # this as the failure of a QP, even of QP 1, which all connection setup uses
             # (docs/debugging.md).
             for where, device in hosts:
                 netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 
     def silent(self):
-        """An address on the wire without replies: its frames reach the peer, which has no such
-        address."""
+        """Adds an address on the link that does not reply: its frames reach the peer, which does
+        not have it."""
         self.needs_wire()
         host = "fd77::98" if self.six else "10.77.0.98"
         links = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))
@@ -473,13 +474,13 @@ class Env:
         return host
 
     def tcp(self, where="self"):
-        """A TCP socket beside the one under test, for port spaces."""
+        """Returns a TCP socket in addition to the one under test, for port spaces."""
         with netns.inside(where):
             return self.keep(Sock.make(self.family))
 
 
 def timer(seconds, handler=None):
-    """SIGALRM after so long, once."""
+    """Sends SIGALRM once, after this time."""
     signal.signal(signal.SIGALRM, handler or (lambda *_: None))
     signal.setitimer(signal.ITIMER_REAL, seconds)
 

@@ -27,8 +27,8 @@ def knob_is(kind, name):
 
 
 def text_of_module():
-    """Returns the range of the module's code: only calls from there fail. (The size is of all its
-    memory, and no other module is called.)"""
+    """Returns the address range of the module's code: only calls from there fail. (The size covers
+    all its memory, and no other module is called.)"""
     start = int(pathlib.Path("/sys/module/ib_sdp/sections/.text").read_text(), 16)
     size = int(next(line.split()[1] for line in open("/proc/modules") if line.startswith("ib_sdp ")))
     return start, start + size
@@ -49,7 +49,7 @@ def only_the_module(*kinds):
 
 @contextlib.contextmanager
 def faults(kind, percent):
-    """So many of a kind fail, at random."""
+    """Makes calls of a kind fail at random, this many times."""
     only_the_module(kind)
     knob(kind, "probability", percent)
     try:
@@ -81,7 +81,7 @@ def several(kind, times, **settings):
 
 
 def once(kind, **settings):
-    """One of a kind fails."""
+    """Makes one call of a kind fail."""
     return several(kind, 1, **settings)
 
 
@@ -92,7 +92,7 @@ def one(kind, number):
 
 def nth(number, function):
     """Calls a function in which the n-th allocation or user copy of the module fails, counted for
-    this thread alone. Returns its result, or the name of its error, and whether it had as many.
+    this thread alone. Returns its result, or the name of its error, and whether n was reached.
     After only_the_module()."""
     file = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
     try:
@@ -101,7 +101,7 @@ def nth(number, function):
             result = function()
         except OSError as error:
             result = errname(error)
-        # Calls left to be counted: none if it has failed.
+        # Number of calls still to be counted: none if it has failed.
         left = int(os.pread(file, 20, 0))
         os.pwrite(file, b"0", 0)
         return result, left == 0
@@ -118,14 +118,13 @@ def verbs_possible():
 
 @contextlib.contextmanager
 def verb(name, number, error, times=1):
-    """Makes the n-th of the next calls of that function by the module fail, and so many less one
-    behind it, as several() does."""
+    """Makes the n-th of the module's next calls of that function fail, counted as by several()."""
     only_the_module("fail_function")
     inject = FOLDER / "fail_function" / "inject"
     inject.write_text(name)
     try:
         (FOLDER / "fail_function" / name / "retval").write_text(f"{-error & (1 << 64) - 1:#x}")
-        # Each call takes 1 of the space.
+        # Each call uses 1 of the space.
         with several("fail_function", times, space=number) as hit:
             yield hit
     finally:

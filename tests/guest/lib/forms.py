@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Programs tested by a form: a server, a client, and the output that shows success. Each runs
-unmodified by TCP, then under sdp-run and under `sdpctl map`, to the peer and on one machine, and to
-a peer that has TCP alone. Counters prove the transport of the bytes.
+unmodified with TCP, then under sdp-run and under `sdpctl map`, to the peer and locally, and to a
+peer that only has TCP. Counters prove which transport carried the bytes.
 
-Without EVERY=1 in the environment one program runs under sdp-run to the peer, and the next mapped
-on one machine."""
+Without EVERY=1 in the environment, one program runs under sdp-run to the peer, and the next one
+mapped and local."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ from .registry import case
 
 PORT = 7460
 HOWS, PLACES = ("tcp", "sdp_run", "mapped"), ("by_rdma", "locally", "by_tcp")
-# Each program runs by one of these without EVERY.
+# Without EVERY, each program runs by one of these.
 IN_TURN = (("sdp_run", "by_rdma"), ("mapped", "locally"))
 ALL = {(how, place) for how in HOWS for place in PLACES} - {("tcp", "by_tcp")}
 EVERY = bool(os.environ.get("EVERY"))
 
 
 class Started(Way):
-    """A Way on which programs are started in one of HOWS. by_tcp: only the client's side has SDP.
+    """A Way on which programs are started by one of HOWS. by_tcp: only the client's side has SDP.
     """
 
     def __init__(self, e, place, how):
@@ -41,7 +41,7 @@ class Started(Way):
 
     def _map(self):
         if self._how == "mapped":
-            # runtimes give their threads names of their own
+            # runtimes rename their threads
             self._stack.enter_context(Mapping(self.e, "--all"))
 
     def started(self, command):

@@ -15,7 +15,8 @@ PROG_LOAD, LINK_CREATE = 5, 28
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446, 38
 BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
-# Type of the program, its attach types for IPv4 and IPv6, and the place of the port in its context.
+# Type of the program, its attach types for IPv4 and IPv6, and the offset of the port in its
+# context.
 CREATE, BIND, POST_BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (9, (12, 13), 44), (18, (10, 11), 24)
 
 
@@ -39,7 +40,7 @@ def _load(kind, attach, code):
 
 @contextlib.contextmanager
 def socket_filter():
-    """A program for SO_ATTACH_BPF that lets everything through."""
+    """Returns a program for SO_ATTACH_BPF that accepts everything."""
     fd = _load(1, 0, _instruction(0xb7, 0, number=-1) + _instruction(0x95))
     try:
         yield fd
@@ -48,7 +49,7 @@ def socket_filter():
 
 
 def _runs(program):
-    """Number of runs of the program since the first call of this."""
+    """Returns the number of runs of the program since the first call of this."""
     with open("/proc/sys/kernel/bpf_stats_enabled", "w") as file:
         file.write("1")
     with open(f"/proc/self/fdinfo/{program}") as file:
@@ -57,8 +58,8 @@ def _runs(program):
 
 @contextlib.contextmanager
 def hook(e, where, value, becomes=None):
-    """Refuses calls with this port (CREATE: this protocol) within the block, or gives them another
-    port. Yields a function that counts the program's runs."""
+    """Refuses calls with this port (CREATE: this protocol) within the block, or changes the port.
+    Yields a function that counts the program's runs."""
     kind, attach, at = where
     number = (lambda n: n) if where in (CREATE, POST_BIND) else socket.htons
     if becomes is None:
@@ -79,7 +80,7 @@ def hook(e, where, value, becomes=None):
 
 
 def restrict_tcp():
-    """Landlock lets this thread bind and connect no socket of TCP any more."""
+    """Landlock forbids this thread to bind and connect TCP sockets from now on."""
     handled = struct.pack("=QQ", 0, BIND_TCP | CONNECT_TCP)
     rules = libc.syscall(LANDLOCK_CREATE_RULESET, handled, len(handled), 0)
     if rules < 0 or libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 or libc.syscall(LANDLOCK_RESTRICT_SELF, rules, 0) < 0:

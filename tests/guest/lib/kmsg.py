@@ -20,7 +20,7 @@ class Log:
             self._file = None
 
     def lines(self):
-        """Those since the last call."""
+        """Returns the messages since the last call."""
         lines = []
         while self._file is not None:
             try:
@@ -34,7 +34,7 @@ class Log:
 
 
 def splats(lines):
-    """Messages that a healthy kernel does not print, with a few lines behind them."""
+    """Returns messages that a healthy kernel does not print, with a few lines after them."""
     for index, line in enumerate(lines):
         if SPLAT.search(line):
             return lines[index:index + 25]
@@ -43,7 +43,7 @@ def splats(lines):
 
 def ask_module():
     """Makes the module log the reasons of failed connections (docs/debugging.md) in the kernel's
-    log. The console is left out because it is slow."""
+    log. The console is excluded because it is slow."""
     with contextlib.suppress(OSError):      # a kernel without dynamic debug
         with open("/proc/dynamic_debug/control", "w") as control:
             control.write("module ib_sdp +p")

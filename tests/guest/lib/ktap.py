@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Results as KTAP: one level of subtests, a suite each."""
+"""Results as KTAP: one level of subtests, one for each suite."""
 
 
 class Report:
@@ -20,7 +20,7 @@ class Report:
         self._say(f"KTAP version 1\n# Subtest: {name}\n1..{tests}", "  ")
 
     def result(self, name, status, text=""):
-        """status: ok, skip, fail or hang. The text goes before the result, as KTAP wants it."""
+        """status: ok, skip, fail or hang. The text precedes the result, as KTAP requires."""
         self._number += 1
         if status == "skip":
             self.skipped += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Objects that may not be left when all sockets are closed."""
+"""Objects that must not exist when all sockets are closed."""
 
 import pathlib
 import time
@@ -10,16 +10,17 @@ REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
 
 
 def kernel_pins():
-    """Number of pages pinned for I/O in the whole machine, by the kernel's own counters."""
-    # Each processor keeps some counts for itself until a flush.
+    """Returns the number of pages pinned for I/O in the whole machine, by the kernel's own
+    counters."""
+    # Each processor keeps some counts until a flush.
     pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n")
     words = dict(line.split() for line in open("/proc/vmstat"))
     return int(words["nr_foll_pin_acquired"]) - int(words["nr_foll_pin_released"])
 
 
 def left(pins=0):
-    """Returns sockets, pinned pages and references to the module, a line each. `pins` is the result
-    of kernel_pins() before."""
+    """Returns sockets, pinned pages and module references, one per line. `pins`: earlier result of
+    kernel_pins()."""
     raw.tidy()
     lines = [f"a socket of {where}: {vars(row)}" for where in netns.hosts() for row in observe.rows(where)]
     lines += [f"{count} {name} of {where}" for where in netns.hosts() for name, count in observe.stats(where).items()
@@ -31,12 +32,12 @@ def left(pins=0):
     return lines
 
 
-# Leftovers of earlier cases, which later ones do not wait for; kept by tests/guest/run.
+# Leftovers of earlier cases, which later ones do not wait for; maintained by tests/guest/run.
 known = set()
 
 
 def wait(seconds, pins=0):
-    """Returns the new objects that are left after the time limit, or an empty list as soon as there
+    """Returns the new objects that exist after the time limit, or an empty list as soon as there
     are none."""
     deadline = time.monotonic() + seconds
     while (lines := set(left(pins)) - known) and time.monotonic() < deadline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mappings by `sdpctl map`, which turns TCP sockets into IPPROTO_SDP sockets while they are made.
+"""Mappings by `sdpctl map`, which turns new TCP sockets into IPPROTO_SDP sockets.
 """
 
 import ctypes
@@ -19,24 +19,24 @@ PR_SET_NAME = 15
 
 
 def needs(e):
-    """Checks the needs of every case about mappings. Returns the number of IPPROTO_SDP."""
+    """Checks the requirements of every case about mappings. Returns the number of IPPROTO_SDP."""
     if not SDPCTL.exists():
         e.skip("sdpctl is not built (scripts/cargo build --release -p sdpctl)")
     if not pathlib.Path("/sys/kernel/btf/vmlinux").exists():
-        e.skip("this kernel does not describe itself (CONFIG_DEBUG_INFO_BTF), as the debug kernel does not")
+        e.skip("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), nor has the debug kernel")
     if not NUMBER.exists():
         e.skip("the module has no IPPROTO_SDP")
     return int(NUMBER.read_text())
 
 
 def control(*words, user=None):
-    """`sdpctl map` to its end: (status, output, complaints)."""
+    """Runs `sdpctl map` to its end; returns (status, output, errors)."""
     done = subprocess.run([SDPCTL, "map", *map(str, words)], capture_output=True, text=True, user=user)
     return done.returncode, done.stdout, done.stderr
 
 
 def mount(e):
-    """Mounts a BPF file system for pins, at least as long as the case's process lives."""
+    """Mounts a BPF file system for pins, for at least the lifetime of the case's process."""
     if not os.path.ismount(BPF):
         e.equal(subprocess.run(["mount", "-t", "bpf", "bpf", BPF]).returncode, 0, "mount of bpf")
 
@@ -48,19 +48,20 @@ def rows():
         raise OSError(status, err)
     heading, *lines = out.splitlines()
     ends = [heading.index(name) for name in ("Kept by", "Sockets", "Whose")]
-    # numbers end where their headings do, words begin there
+    # numbers are right-aligned with their headings, words left-aligned
     return [(int(line[:ends[0]]), line[ends[0]:ends[1]].strip(), int(line[ends[1]:ends[2]]), line[ends[2]:]) for line in lines]
 
 
 class Mapping:
-    """One that `sdpctl map add` holds for the time of a block, started by the command `by`."""
+    """A mapping that `sdpctl map add`, started by the command `by`, holds for the time of a
+    block."""
 
     def __init__(self, e, *words, by=()):
         self.protocol = needs(e)
         self._e, self._command = e, [*by, SDPCTL, "map", "add", *map(str, words)]
 
     def __enter__(self):
-        # SDP has the time that the machine needs, and each connect its chance
+        # allows SDP the time that a slow machine needs, and does not cache failures
         self._before = {name: netns.parameter(name, value) for name, value in (("ipproto_wait", 5000), ("ipproto_memory", 0))}
         self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         said = self.process.stdout.readline()
@@ -84,7 +85,7 @@ class Mapping:
 
 
 def become(name=None, user=None, group=None):
-    """Changes the identity of the calling process: the name of its program, its user, its cgroup.
+    """Changes the identity of the calling process: its program name, its user, its cgroup.
     """
     if name is not None and libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -95,7 +96,7 @@ def become(name=None, user=None, group=None):
 
 
 def protocol_of(family, kind=socket.SOCK_STREAM, protocol=0):
-    """SO_PROTOCOL of a new socket, made by the system call itself."""
+    """Returns SO_PROTOCOL of a new socket, made by the system call itself."""
     fd = libc.socket(family, kind, protocol)
     if fd < 0:
         number = ctypes.get_errno()

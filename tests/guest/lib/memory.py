@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory whose address is known."""
+"""Memory with a known address."""
 
 import ctypes
 import fcntl
@@ -52,7 +52,7 @@ class Memory:
 
 
 class Raw:
-    """Memory that can be unmapped under one's feet."""
+    """Memory that can be unmapped while in use."""
 
     def __init__(self, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, fd=-1):
         self.size = size
@@ -99,18 +99,18 @@ class Raw:
 
 
 def of_a_device(e):
-    """Returns memory without pages to be pinned: a PC's read-only memory, also if it is emulated.
+    """Returns memory without pages to be pinned: a PC's read-only memory, also if emulated.
     """
     try:
         with open("/dev/mem", "rb") as file:
             return mmap.mmap(file.fileno(), 0x10000, mmap.MAP_SHARED, mmap.PROT_READ, offset=0xF0000)
     except OSError as error:
-        e.skip(f"no memory of a device to be had: {error}")
+        e.skip(f"no memory of a device available: {error}")
 
 
 class Absent(Memory):
-    """Memory that is missing, except `present` bytes at its beginning, until the case provides it.
-    Earlier accesses, by a system call as well, wait."""
+    """Memory that is missing, except for `present` bytes at its beginning, until the case provides
+    it. Earlier accesses wait, also by system calls."""
 
     API, REGISTER, COPY, MISSING = 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2)
 
@@ -125,14 +125,14 @@ class Absent(Memory):
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address + present, size - present, self.MISSING, 0))
 
     def at(self, address):
-        """The same for a page that is not mapped, at this address."""
+        """As `at`, for an unmapped page at this address."""
         found = LIBC.mmap(address, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0)
         if found != address:
             raise OSError(ctypes.get_errno(), "mmap")
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", address, PAGE, self.MISSING, 0))
 
     def touched(self):
-        """Returns true if an access waits for it."""
+        """Returns true if an access waits for the memory."""
         return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def give(self, content):
@@ -148,5 +148,5 @@ class Absent(Memory):
             done += max(0, struct.unpack("=QQQQq", request)[4])
 
     def close(self):
-        """Gives zeros to accesses that still wait."""
+        """Completes waiting accesses with zeros."""
         os.close(self._descriptor)

@@ -8,7 +8,7 @@ from . import netns, observe
 
 @contextlib.contextmanager
 def unloaded(e, where):
-    """It is not there within the block."""
+    """The module is not loaded within the block."""
     def unload():
         try:
             netns.run(where, "rmmod ib_sdp")

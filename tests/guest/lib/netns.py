@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two hosts of the test bed: with one guest they are two network namespaces, `self` and `peer`,
-or one that is both."""
+"""The two hosts of the tests: with one guest they are two network namespaces, `self` and `peer`, or
+a single one."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ from .calls import libc
 CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 NOBODY, PR_SET_DUMPABLE = 65534, 4
 ADDRESSES = {"self": ("10.77.0.1", "fd77::1"), "peer": ("10.77.0.2", "fd77::2")}
-# RoCE's port of UDP.
+# UDP port of RoCE.
 ROCE = 4791
 OWN = "/proc/thread-self/ns/net"
 LOCAL_TRANSPORT = "/sys/module/ib_sdp/parameters/local_transport"
@@ -30,16 +30,16 @@ def _call(name, *args):
 
 
 def _patient_kernel():
-    """Raises the time after which the kernel warns. ib_core removes some hundred files from sysfs
+    """Raises the time after which the kernel warns. ib_core removes hundreds of files from sysfs
     before rxe releases its network device, which can take longer than 10 s on a busy machine. A
     device that is never released is still reported."""
     sysctl("core/netdev_unregister_timeout_secs", 120)
 
 
 def find():
-    """Note the two namespaces of a guest; return False on a guest whose peer is another machine.
+    """Finds the two namespaces of a guest; returns False on a guest whose peer is another machine.
 
-    There a connection to the machine itself goes over RDMA, like all others."""
+    Local connections then use RDMA, like all others."""
     local_transport(False)
     _patient_kernel()
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
@@ -51,8 +51,8 @@ def find():
 
 
 def here():
-    """Makes one namespace that is both hosts: it has the addresses of both, and no RDMA device has
-    any of them. All connections between them use the local transport."""
+    """Creates one namespace that is both hosts: it has the addresses of both, and no RDMA device
+    has any of them. All connections between them use the local transport."""
     local_transport(True)
     _patient_kernel()
     _made.append(os.getpid())
@@ -68,15 +68,15 @@ def here():
 
 
 def unshare():
-    """A new namespace for this process alone, which all hosts are from now on."""
+    """Creates a namespace for this process alone, which represents all hosts from now on."""
     _call("unshare", CLONE_NEWNET)
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     _spaces["peer"] = _spaces["self"]
 
 
 def local_transport(on):
-    """Sets if the module may carry connections within a namespace itself. Returns the value before,
-    None without the module."""
+    """Sets whether the module uses its local transport. Returns the previous value, None without
+    the module."""
     try:
         with open(LOCAL_TRANSPORT, "r+") as file:
             before = int(file.read())
@@ -88,8 +88,8 @@ def local_transport(on):
 
 
 def root_elsewhere(new_net, function):
-    """Runs a function as user nobody, with root rights in a user namespace of its own, with or
-    without a network namespace."""
+    """Runs a function as user nobody, with root rights in its own user namespace, with or without a
+    network namespace."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -101,7 +101,7 @@ def root_elsewhere(new_net, function):
 
 
 def parameter(name, value):
-    """Set a parameter of the module; the value before."""
+    """Sets a parameter of the module; returns the previous value."""
     with open(f"/sys/module/ib_sdp/parameters/{name}", "r+") as file:
         before = int(file.read())
         file.seek(0)
@@ -110,7 +110,8 @@ def parameter(name, value):
 
 
 def make():
-    """Make both here, joined by a veth pair as in the guest: for TCP against TCP on any Linux."""
+    """Creates both namespaces on this machine, joined by a veth pair as in the guest: for TCP
+    against TCP on any Linux."""
     _made.append(os.getpid())
     for name in ("peer", "self"):
         _call("unshare", CLONE_NEWNET)
@@ -130,7 +131,7 @@ def is_one():
 
 
 def hosts():
-    """The hosts that have counters of their own."""
+    """Returns the hosts that have separate counters."""
     return ("self",) if is_one() else ("self", "peer")
 
 
@@ -139,7 +140,7 @@ def made_here():
 
 
 def path(name):
-    """A path to a namespace that was made here."""
+    """Returns a path to a namespace created here."""
     return f"/proc/{_made[0]}/fd/{_spaces[name]}"
 
 
@@ -150,7 +151,8 @@ def local():
 
 @contextlib.contextmanager
 def inside(name):
-    """The calling thread is in that namespace within the block; sockets made there stay there."""
+    """Moves the calling thread to that namespace within the block; sockets created there stay
+    there."""
     if name == "self":
         yield
         return
@@ -164,7 +166,7 @@ def inside(name):
 
 
 def run(name, command):
-    """Run a command there; its output, or an exception with it."""
+    """Runs a command there; returns its output, or raises an exception with it."""
     words = command.split()
     if name == "peer" and not local():
         name, words = "self", ["peer", *words]
@@ -176,13 +178,13 @@ def run(name, command):
 
 
 def has_link(name, link):
-    """Returns true if a network device is there; without a program, for callers that poll."""
+    """Returns true if a network device exists; starts no program, for callers that poll."""
     with inside(name):
         return link in (other for _, other in socket.if_nameindex())
 
 
 def device(name="self"):
-    """The network device that has the bed's address."""
+    """Returns the network device that has the test address."""
     four = ADDRESSES[name][0]
     for link in json.loads(run(name, "ip -j addr show")):
         if any(address.get("local") == four for address in link["addr_info"]):
@@ -191,7 +193,7 @@ def device(name="self"):
 
 
 def bare(six):
-    """An address of this host that is on no RDMA device."""
+    """Returns an address of this host that is on no RDMA device."""
     host = "fd79::1" if six else "10.79.0.1"
     if "bare0" not in run("self", "ip -o link show"):
         run("self", "ip link add bare0 type veth peer name bare1")
@@ -213,8 +215,8 @@ def firewall():
 
 
 def tidy():
-    """Removes leftovers of a case that was ended in the middle: a host that does not reply for its
-    address, and neighbours set by hand or without a reply."""
+    """Removes leftovers of an interrupted case: a host that does not reply for its address, and
+    neighbours that were set by hand or do not reply."""
     for name in hosts():
         try:
             link = device(name)
@@ -226,7 +228,8 @@ def tidy():
 
 
 def sysctl(path, value=None):
-    """Read, or write and return the value before, of the calling thread's namespace."""
+    """Reads a sysctl, or writes it and returns the previous value, in the calling thread's
+    namespace."""
     path = "/proc/sys/net/" + path
     with open(path) as file:
         before = file.read().strip()

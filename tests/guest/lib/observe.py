@@ -22,7 +22,7 @@ def read(path, where="self"):
 
 
 def _address(text):
-    """(address, port) from the hexadecimal words of a row."""
+    """Returns (address, port) from the hexadecimal words of a row."""
     words, port = text.split(":")
     raw = b"".join(struct.pack("=I", int(words[place:place + 8], 16)) for place in range(0, len(words), 8))
     family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
@@ -45,13 +45,13 @@ def rows(where="self"):
 
 
 def row_of(sock, where="self"):
-    """The row of a socket, by its inode, or None."""
+    """Returns the row of a socket, by its inode, or None."""
     inode = os.fstat(sock.fileno()).st_ino
     return next((row for row in rows(where) if row.inode == inode), None)
 
 
 def choices(where="self"):
-    """Returns the choice for each socket of IPPROTO_SDP, by its inode."""
+    """Returns the protocol of each IPPROTO_SDP socket, by its inode."""
     heading, *lines = read(f"{ROWS}_ipproto", where).splitlines()
     rows = [line.split(" ", 2) for line in lines]
     return {int(inode): choice for inode, _, choice in rows}
@@ -68,14 +68,14 @@ def stats(where="self"):
 
 
 def unanswered(where="self"):
-    """Counts connections that ended unanswered: by the device, or by `ack_time`."""
+    """Counts connections that ended without a reply: by the device, or by `ack_time`."""
     counters = stats(where)
     return counters["- timed out"] + counters["- transport error"]
 
 
 def pinned(where="self"):
-    """Returns the number of pinned pages, after those kept for the next transfer were released, as
-    when memory is short."""
+    """Returns the number of pinned pages, after releasing those kept for the next transfer, as when
+    memory is short."""
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("2")     # what can be shrunk
     told = stats(where)
@@ -94,7 +94,7 @@ def losses():
 
 
 def lost_packets():
-    """Returns the devices' counts of packets lost or repeated, without zeros."""
+    """Returns the devices' non-zero counts of lost or repeated packets."""
     found = {}
     for name in ("completer_retry_err", "retry_exceeded_err", "out_of_seq_request", "duplicate_request", "retry_rnr_exceeded_err", "rcvd_rnr_err"):
         for path in pathlib.Path("/sys/class/infiniband").glob(f"*/ports/1/hw_counters/{name}"):
@@ -103,13 +103,13 @@ def lost_packets():
     return found
 
 
-# The members of struct sdp_info (include/uapi/sdp.h), each a __u64.
+# Fields of struct sdp_info (include/uapi/sdp.h), each a __u64.
 INFO = ("transport", "tx_bytes", "tx_read", "tx_written", "rx_bytes", "rx_read", "rx_written", "src_avail_sent", "src_avail_returned",
         "src_avail_received", "src_avail_refused", "sink_avail_sent", "sink_avail_received", "crossed", "unpinnable", "credit_stalls", "ipproto",
         "route")
 
 
 def info(sock):
-    """SDP_INFO of a socket."""
+    """Returns SDP_INFO of a socket."""
     raw, _ = calls.getsockopt(sock, socket.IPPROTO_TCP, consts.SDP_INFO, 8 * len(INFO))
     return dict(zip(INFO, struct.unpack(f"={len(INFO)}Q", raw)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Test data whose bytes show their place in the stream."""
+"""Test data whose bytes show their position in the stream."""
 
 import random
 
@@ -8,13 +8,13 @@ from .remote import anywhere
 _PERIOD = 1000003           # prime, so that no buffer size divides it
 
 
-# Made once, before the processes of the cases: it takes 40 ms in emulation. Each seed has another
-# offset.
+# Made once, before the processes of the cases: this takes 40 ms in emulation. Each seed uses a
+# different offset.
 _RANDOM = random.Random(7).randbytes(_PERIOD)
 
 
 class Pattern:
-    """An endless stream of bytes, another one for each seed."""
+    """An endless stream of bytes, different for each seed."""
 
     def __init__(self, seed):
         start = seed * 514229 % _PERIOD
@@ -45,7 +45,7 @@ class Checker:
 
 @anywhere
 def send(sock, seed, total, sizes, flags=0):
-    """Send `total` bytes of a pattern in pieces of the given sizes (cycled)."""
+    """Sends `total` bytes of a pattern in pieces of the given sizes (cycled)."""
     pattern, sent, turn = Pattern(seed), 0, 0
     while sent < total:
         piece = pattern.at(sent, min(sizes[turn % len(sizes)], total - sent))
@@ -57,8 +57,8 @@ def send(sock, seed, total, sizes, flags=0):
 
 @anywhere
 def receive(sock, seed, total, sizes, flags=0):
-    """Receives and checks `total` bytes. Returns their number, which is less if the stream ends
-    before."""
+    """Receives and checks `total` bytes. Returns their number, which is lower if the stream ends
+    early."""
     checker, turn = Checker(seed), 0
     while checker.count < total:
         data = sock.recv(min(sizes[turn % len(sizes)], total - checker.count), flags)

@@ -13,15 +13,15 @@ from .programs import HERE, Program
 from .registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
-# A long wait, and no memory of peers: neither a slow machine nor an earlier case turns a connection
-# to TCP.
+# A long timeout, and no cache of peers: neither a slow machine nor an earlier case makes a
+# connection use TCP.
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
 # Python without `site`: the programs do not need it, and importing it doubles their start time.
 ECHO = ("python3", "-S", str(HERE / "echo.py"))
 
 
 def be_patient(e):
-    """The module waits for long, and remembers nothing, until the case is over."""
+    """Gives the module a long timeout, and no cache of peers, until the case ends."""
     if not os.path.exists("/sys/module/ib_sdp/parameters"):
         return
     for name, value in PATIENT.items():
@@ -31,7 +31,7 @@ def be_patient(e):
 
 
 def under(e, command, rules=None, log="stderr:7", patient=True):
-    """The command, under sdp-run. Rules are statements; without, the library's own hold."""
+    """The command, under sdp-run. Rules are statements; without any, the library's own apply."""
     if patient:
         be_patient(e)
     for name in ("sdp-run", "libsdp.so"):
@@ -51,7 +51,7 @@ def start(e, command, where="self", rules=None):
 
 
 def wait_for_listener(e, port, where="peer", tcp=True, sdp=None):
-    """Until somebody listens there, by what is said."""
+    """Waits until a listener exists there, by the server's output."""
     sdp = e.sdp if sdp is None else sdp
 
     def listens():
@@ -66,7 +66,7 @@ def wait_for_listener(e, port, where="peer", tcp=True, sdp=None):
 
 
 class Carried:
-    """Counts the bytes that SDP has carried from here, and to here, since."""
+    """Counts the bytes that SDP has sent and received on this host since its creation."""
 
     def __init__(self):
         self._before = observe.stats()
@@ -93,11 +93,10 @@ def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp"
 
 
 class Way:
-    """Place of a server, its address for the clients, and the transport that has to carry the
-    bytes.
+    """Host of a server, its address for the clients, and the transport that has to carry the bytes.
 
-    by_rdma: to the peer, both ends under sdp-run. locally: by 127.0.0.1, both under sdp-run, no
-    RDMA device. by_tcp: to a peer without SDP, with only the client under sdp-run."""
+    by_rdma: to the peer, both ends under sdp-run. locally: through 127.0.0.1, both under sdp-run,
+    no RDMA device. by_tcp: to a peer without SDP, with only the client under sdp-run."""
 
     def __init__(self, e, name):
         self.e, self.name, self.sdp = e, name, name != "by_tcp"
@@ -116,17 +115,17 @@ class Way:
                 self.e.skip(f"{program} is not installed")
 
     def started(self, command):
-        """Returns a command started so that SDP carries its bytes."""
+        """Returns a command started in such a way that it uses SDP."""
         return under(self.e, command, log="stderr:8")
 
     def server(self, command, port, tcp=True):
-        """Starts one, and waits until it listens on the port; without `tcp` by SDP alone."""
+        """Starts a server, and waits until it listens on the port; without `tcp`, by SDP alone."""
         command = [str(word) for word in command]
         program = Program(self.e, self.started(command) if self.sdp else command, self.where)
         try:
             wait_for_listener(self.e, port, self.where, tcp=tcp, sdp=self.sdp)
         except CaseFailure as failure:
-            raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
+            raise CaseFailure(f"{failure}; output of {program.name}: {program.said()}") from None
         return program
 
     def client(self, command, patience=12):
@@ -135,17 +134,17 @@ class Way:
 
     @contextlib.contextmanager
     def carries(self, sent, received):
-        """Checks that at least these numbers of bytes go to the server and from it in the block,
-        and none by the other protocol."""
+        """Checks that at least these numbers of bytes are sent to the server and received from it
+        in the block, and none by the other protocol."""
         sdp, tcp = Carried(), tcp_segments(self.where)
         yield
-        # on the server's host its traffic with others counts, too
+        # on the server's host, traffic with other hosts counts, too
         moved, segments = (sdp.sent(), sdp.received()), tcp_segments(self.where) - tcp
         if not self.sdp:
             self.e.equal(moved, (0, 0), "bytes that SDP sent and received")
             self.e.check(segments > (sent + received) >> 16, f"TCP sent and received {segments} segments only")
             return
-        # Within one namespace both ends count in the same place.
+        # Within one namespace both ends use the same counters.
         least = (sent + received,) * 2 if self.name == "locally" else (sent, received)
         self.e.check(moved[0] >= least[0] and moved[1] >= least[1], f"SDP sent and received {moved}, not {least}")
         self.e.equal(segments, 0, "segments that TCP sent and received")

@@ -16,13 +16,14 @@ CLASSES = HERE.parents[2] / "build" / "programs" / "java"
 # One processor for each JVM: HotSpot patches code that other threads execute, and under emulation
 # another processor sometimes executes half of the change (one javac in nine crashed).
 JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
-# Options for a quick start, on a slow machine too, and for the same code on both hosts. UsePerfData
-# is off because two processes with one number, in namespaces of their own, would share its file.
+# Options for a quick start, even on a slow machine, and for the same code on both hosts.
+# UsePerfData is off because two processes with one pid, in separate namespaces, would share its
+# file.
 JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 
 
 class Program:
-    """A command here, or by `peer` on the other host."""
+    """A command on this host, or, by `peer`, on the other one."""
 
     def __init__(self, e, command, where="self"):
         self.name = command[0]
@@ -31,11 +32,11 @@ class Program:
         e.keep(self)
 
     def output(self, seconds):
-        """Its standard output once it has ended well."""
+        """Returns its standard output once it has ended successfully."""
         return self.outputs(seconds)[0]
 
     def outputs(self, seconds):
-        """The same, with its standard error."""
+        """As `output`, with its standard error."""
         status, out, err = self.ended(seconds)
         if status:
             raise CaseFailure(f"{self.name} ended with {status}: {(out + err).strip()[-500:]}")
@@ -52,7 +53,7 @@ class Program:
         return self._process.returncode, out, err
 
     def line(self):
-        """The next line of its standard output."""
+        """Returns the next line of its standard output."""
         return self._process.stdout.readline()
 
     def end(self):
@@ -61,7 +62,7 @@ class Program:
         self._process.communicate()
 
     def said(self):
-        """Ends it. Returns the last of its output."""
+        """Ends it. Returns the end of its output."""
         self._process.kill()
         out, err = self._process.communicate()
         return (out + err).strip()[-500:]
@@ -71,7 +72,7 @@ class Program:
 
 
 def on(where, command):
-    """The command as it is started here to run there."""
+    """Returns the command that has to be started here to run there."""
     if where == "self":
         return command
     if netns.made_here():
@@ -86,8 +87,8 @@ def put(e, path, content):
 
 
 def compiled(e, name="Transfer", path=""):
-    """Returns the folder with the classes of NAME.java, on both hosts: scripts/programs has
-    compiled it, or it is compiled here, once. `path` has other classes that it uses."""
+    """Returns the folder with the classes of NAME.java, on both hosts: compiled by
+    scripts/programs, or once by this function. `path`: other classes that it uses."""
     if (CLASSES / name).is_dir():
         return str(CLASSES / name)
     if not shutil.which("javac"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A peer that sends raw SDP messages: one end of a connection, taken away from its socket by the
+"""A peer that sends raw SDP messages: one end of a connection, detached from its socket by the
 module's self-test build.
 
-`Raw` sends the given messages, in the right sequence or not, and may read and write the victim's
-memory by RDMA; `hello` and `hello_ack` are the messages of connecting. src/selftest/raw.rs is the
-kernel's side."""
+`Raw` sends the given messages, with correct sequence numbers or not, and may access the victim's
+memory by RDMA; `hello` and `hello_ack` are the messages of connection setup. src/selftest/raw.rs is
+the kernel's side."""
 
 import ctypes
 import errno
@@ -19,7 +19,7 @@ FILE = "/sys/kernel/debug/ib_sdp/selftest"
  SUSPCOMM, SUSPCOMMACK) = range(0x02, 0x0F)
 HELLO, HELLOACK, SINKAVAIL, SRCAVAIL, DATA = 0x00, 0x01, 0xFD, 0xFE, 0xFF
 MIDS = (*range(0x02, 0x0F), SINKAVAIL, SRCAVAIL, DATA)
-# Bytes of the header behind the first sixteen.
+# Size of the header after the first sixteen bytes.
 EXTENDED = {RDMAWRCOMPL: 4, RDMARDCOMPL: 4, MODECHANGE: 4, CHRCVBUF: 4, CHRCVBUFACK: 4, SUSPCOMM: 8, SRCAVAIL: 16, SINKAVAIL: 20}
 OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
 BUFFERED, COMBINED, PIPELINED = 0x00, 0x10, 0x20
@@ -28,8 +28,8 @@ ROOM = 1 << 20
 
 
 def tidy():
-    """Frees raw ends whose sockets are closed. Otherwise they stay until the next command, and hold
-    the module."""
+    """Frees raw peers whose sockets are closed. Otherwise they stay until the next command, and
+    hold the module."""
     if os.path.exists(FILE):
         with open(FILE, "w") as file:
             file.write("tidy")
@@ -40,7 +40,7 @@ def bsdh(mid, mseq, ack, bufs=64, flags=0, length=16):
 
 
 def avail(size, key, address, discards=None):
-    """Returns the part of SrcAvail and, with `discards`, SinkAvail behind the first sixteen bytes.
+    """Returns the part of SrcAvail or, with `discards`, SinkAvail after the first sixteen bytes.
     """
     more = b"" if discards is None else struct.pack(">I", discards & 0xFFFFFFFF)
     return struct.pack(">IIQ", size & 0xFFFFFFFF, key & 0xFFFFFFFF, address & (1 << 64) - 1) + more
@@ -55,7 +55,7 @@ def change(mode, receiver=False):
 
 
 def hello(source, target, port, bufs=8, length=92, version=0x22, ipv=None, cap=0, adverts=16, desired=4096, size=4096, mid=0, more=0):
-    """The private data of a request, from binary addresses of 4 or 16 bytes."""
+    """Returns the private data of a request, from binary addresses of 4 or 16 bytes."""
     six = len(source) == 16
     ipv = (6 if six else 4) if ipv is None else ipv
     first = bsdh(mid, 0, 0, bufs, 0, length)
@@ -76,7 +76,7 @@ class Message:
 
     @property
     def rest(self):
-        """Number of advertised bytes that a SrcAvail did not carry itself."""
+        """Number of advertised bytes that a SrcAvail did not contain itself."""
         return self.size - len(self.payload)
 
     @property
@@ -96,7 +96,7 @@ class Message:
 
 
 class Command:
-    """The self-test's file."""
+    """Debugfs file of the self-test."""
 
     def __init__(self, e):
         if not os.path.exists(FILE):
@@ -111,7 +111,7 @@ class Command:
             raise OSError(error.errno, f"{words}: {os.strerror(error.errno)}") from None
 
     def trial(self, *words):
-        """False if it is to be tried again."""
+        """Returns False if it has to be repeated."""
         try:
             self(*words)
         except OSError as error:
@@ -128,7 +128,7 @@ class State:
 
 
 class Raw:
-    """The raw end of a connection whose socket is `sock`. Omitted fields get the values that the
+    """Raw end of a connection whose socket is `sock`. Omitted fields get the values that the
     sequence requires."""
 
     def __init__(self, e, sock, command):
@@ -136,15 +136,16 @@ class Raw:
         self._out = ctypes.create_string_buffer(ROOM + 8)
         self._at = ctypes.addressof(self._out)
         self._command("take", sock.fileno(), self._at)
-        # Without its endpoint the socket cannot end in peace, however its program ends.
+        # Without its endpoint the socket cannot close normally, however its program ends.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.mseq, self.seen = self._numbers(2)
         self._heard = []
-        # Messages with payload that have come: what a SinkAvail says, if there was none before.
+        # Number of messages with payload received: the number in a SinkAvail if none were received
+        # before.
         self.payloads = 0
         # Buffers and messages that the other end has acknowledged; only polite attackers use them.
         self.polite, self._bufs, self._acked = False, 8, 0
-        # Work requests of the last transfer.
+        # Number of work requests of the last transfer.
         self.requests = 0
         self.patience = None
         e.keep(self)
@@ -161,8 +162,8 @@ class Raw:
     # Messages
 
     def bytes(self, raw):
-        """Posts a message unchanged, when the send queue has space. False: the connection has
-        failed."""
+        """Posts a message unchanged, once the send queue has space. Returns False if the connection
+        has failed."""
         keep = ctypes.create_string_buffer(bytes(raw), max(1, len(raw)))
         try:
             self._e.until(lambda: self.trial("send", ctypes.addressof(keep), len(raw)), "room for a raw message", self.patience)
@@ -217,7 +218,7 @@ class Raw:
 
     def expect(self, *mids, payload=False, patience=None):
         """Returns the next message of one of these kinds, or of any kind, with payload if required.
-        Skips those before it."""
+        Skips messages before it."""
         def look():
             self.poll()
             while self._heard:
@@ -240,26 +241,25 @@ class Raw:
     # Memory
 
     def lend(self, memory, write=False, offset=0, size=None):
-        """Lends memory to the other end: a Lent."""
+        """Advertises memory to the other end; returns a Lent."""
         self("advertise", memory.address + offset, memory.size - offset if size is None else size, "write" if write else "read", self._at)
         address, key, handle = self._numbers(3)
         return Lent(self, address, key, handle, memory.size - offset if size is None else size)
 
     def read(self, memory, size, address, key):
-        """READs by RDMA into memory; true if it was carried out."""
+        """READs by RDMA into memory; returns true if it was executed."""
         return self._transfer("read", "into", memory, size, address, key)
 
     def write(self, memory, size, address, key):
         return self._transfer("write", "from", memory, size, address, key)
 
     def pin(self, memory, way):
-        """Lends memory for transfers, "from" it or "into" it: its handle."""
+        """Pins memory for transfers "from" or "into" it; returns its handle."""
         self("pin", memory.address, memory.size, way, self._at)
         return self._numbers(1)[0]
 
     def begin(self, what, *words):
-        """Returns the number of bytes of a transfer that are queued; 0 while there is no space for
-        it."""
+        """Returns the number of queued bytes of a transfer; 0 while the queue has no space."""
         return self.trial(what, *words, self._at) and self._numbers(1)[0]
 
     def _transfer(self, what, way, memory, size, address, key):
@@ -311,20 +311,20 @@ class Lent:
         return self._raw.trial("back", self._handle)
 
     def end(self):
-        """Takes the memory back and releases it."""
+        """Ends the access and releases the memory."""
         self.withdraw()
         self._raw._e.until(self.back, "the end of access")
 
 
 class Bed:
-    """A victim, an ordinary socket on the peer's side, and attackers on this one."""
+    """A victim, an ordinary socket on the peer's side, and attackers on this side."""
 
     def __init__(self, e):
         self.e, self.command = e, Command(e)
         self.listener = e.listen("peer", 64)
 
     def connect(self, private=None, near=None):
-        """(raw, victim): the attacker has connected, with this Hello if there is one."""
+        """Returns (raw, victim): the attacker has connected, with this Hello if given."""
         e = self.e
         near = near or e.socket()
         if private is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The registry of cases. A file under suites/NAME/ puts its cases into suite NAME by the decorator
+"""The registry of cases. A file under suites/NAME/ adds its cases to suite NAME by the decorator
 `case`."""
 
 import importlib
@@ -26,7 +26,7 @@ class Case:
 
 
 def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,), brief=True):
-    """Mark a function as a test case.
+    """Marks a function as a test case.
 
     families: address families it runs with. reference: True to run it on TCP first and compare;
     without, the case's own checks decide. timeout: seconds until it counts as hung. hosts: numbers
@@ -40,7 +40,7 @@ def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, ho
 
 
 def load(root, words=()):
-    """Import the suites that `words` name (all without words). Returns the cases in the order of
+    """Imports the suites that `words` name (all without words). Returns the cases in the order of
     suites and files."""
     named = {word.partition(".")[0] for word in words} or SUITES     # what is not needed takes long to compile in emulation
     for suite in SUITES:
@@ -51,7 +51,7 @@ def load(root, words=()):
 
 
 def others(names):
-    """Cases of other suites, by name."""
+    """Returns cases of other suites, by name."""
     for name in names:
         importlib.import_module("suites." + name.rpartition(".")[0])
     return [next(case for case in _cases if case.name == name) for name in names]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sockets of another machine: with two guests an agent on the peer holds the peer's sockets.
+"""Sockets of another machine: with two guests, an agent on the peer holds the peer's sockets.
 
-The agent listens on TCP. Each thread of a case has a connection of its own to it, and the agent a
-thread for each, so that a blocking call blocks only its caller here. The sockets of a case are
-closed when its last connection ends."""
+The agent listens on TCP. Each thread of a case has its own connection to it, and the agent a thread
+for each, so that a blocking call blocks only its caller. The sockets of a case are closed when its
+last connection ends."""
 
 import functools
 import importlib
@@ -39,7 +39,7 @@ def _receive(sock):
 # Here
 
 def start(address, seconds):
-    """Start the agent on the other machine, and wait until it answers."""
+    """Starts the agent on the other machine, and waits for its reply."""
     script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "agent.py")
     process = subprocess.Popen(["peer", "python3", script, address], stdin=subprocess.DEVNULL, stdout=sys.stderr)
     deadline = time.monotonic() + seconds
@@ -94,7 +94,7 @@ class RemoteSock:
         return _ask("make", domain, kind, protocol)
 
     def call(self, module, name, args, named):
-        """Run a function of a module there, with this socket as its first argument."""
+        """Runs a function of a module there, with this socket as its first argument."""
         return _ask("function", module, name, self._number, args, named)
 
     @property
@@ -114,7 +114,7 @@ class RemoteSock:
 
 
 def anywhere(function):
-    """A function whose first argument is a socket runs on the machine of that socket."""
+    """Makes a function run on the machine of the socket that is its first argument."""
     @functools.wraps(function)
     def wrapper(sock, *args, **named):
         if isinstance(sock, RemoteSock):

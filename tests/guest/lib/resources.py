@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Counts the PDs, CQs, QPs and MRs of RDMA devices, and checks that they return to their former
-numbers."""
+"""Counts the PDs, CQs, QPs and MRs of RDMA devices, and checks that the numbers return to the
+earlier ones."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import subprocess
 
 from lib import leftovers, netns
 
-# As many as the parameter spare_queues has unless it is set.
+# Default of the parameter spare_queues.
 KEPT = 16
 
 

@@ -19,8 +19,8 @@ class Sock(socket.socket):
     """Python encodes and decodes addresses by the family of the socket object, and supports neither
     27 nor 28.
 
-    The descriptor is therefore made with the true family and wrapped as AF_INET or AF_INET6, whose
-    addresses these sockets use. SO_DOMAIN returns the true one."""
+    The descriptor is therefore created with the real family and wrapped as AF_INET or AF_INET6,
+    whose addresses these sockets use. SO_DOMAIN returns the real family."""
 
     @classmethod
     def make(cls, domain, kind=socket.SOCK_STREAM, protocol=0):
@@ -48,7 +48,7 @@ class Sock(socket.socket):
         return self.getsockname()[1]
 
     def mask(self, events=EVERY):
-        """Returns the present result of poll() as text."""
+        """Returns the current result of poll() as text."""
         poller = select.poll()
         poller.register(self.fileno(), events)
         ready = poller.poll(0)
@@ -63,7 +63,7 @@ class Sock(socket.socket):
         return mask_text(ready[0][1]) if ready else ""
 
     def recv_exactly(self, count):
-        """`count` bytes, or fewer at the end of the stream."""
+        """Returns `count` bytes, or fewer at the end of the stream."""
         parts = []
         while count:
             part = self.recv(min(count, 1 << 20))
@@ -74,7 +74,7 @@ class Sock(socket.socket):
         return b"".join(parts)
 
     def drain(self):
-        """Everything up to the end of the stream."""
+        """Returns all bytes up to the end of the stream."""
         parts = []
         while part := self.recv(1 << 20):
             parts.append(part)

@@ -11,7 +11,7 @@ from . import netns
 from .env import CaseFailure
 
 # Only RoCE frames that begin a message. The later packets of a message, RDMA payload, and the zeros
-# in RTU, DREQ and DREP are not SDP, though the dissector decodes them as SDP.
+# in RTU, DREQ and DREP are not SDP, although the dissector decodes them as SDP.
 MESSAGES = ("infiniband_sdp && ((infiniband.bth.opcode == 4 || infiniband.bth.opcode == 0) || "
             "infiniband.mad.attributeid == 0x0010 || infiniband.mad.attributeid == 0x0013)")
 MARKER = 4790                   # nobody listens there
@@ -23,7 +23,7 @@ NAMES = {0x00: "Hello", 0x01: "HelloAck", 0x02: "DisConn", 0x03: "AbortConn", 0x
 
 
 class Capture:
-    """tcpdump on the device of the bed, within a `with`; then `messages`."""
+    """tcpdump on the test device, within a `with`; then `messages`."""
 
     def __init__(self, e):
         for tool in ("tcpdump", "tshark"):
@@ -50,7 +50,7 @@ class Capture:
             raise CaseFailure(f"tcpdump lost frames: {said.strip()}")
 
     def _mark(self):
-        """Send a datagram that ends the capture: once it is in the file, all earlier packets are,
+        """Sends a datagram that ends the capture: once it is in the file, all earlier packets are,
         too."""
         word = os.urandom(16)
         family = socket.AF_INET6 if self._e.six else socket.AF_INET
@@ -85,9 +85,9 @@ class Capture:
         return f"({display}){self._once}"
 
     def dissect(self, display, *fields):
-        """One row for each frame that the filter lets through: the wanted fields as text."""
+        """Returns one row for each frame that passes the filter: the wanted fields as text."""
         return self._rows(self._but_once(display), fields)
 
     def text(self, display):
-        """The whole dissection of the SDP layer, as tshark prints it."""
+        """Returns the whole dissection of the SDP layer, as tshark prints it."""
         return self._tshark(self._but_once(display), "-O", "infiniband_sdp")

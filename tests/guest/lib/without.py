@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two machines, one of them without the module: all bytes between programs under sdp-run, or
-mapped, go by TCP.
+"""Two machines, one of them without the module: all programs under sdp-run, or mapped, use TCP.
 
-Without EVERY=1 in the environment one program's server has no module, and the next one's client."""
+Without EVERY=1 in the environment, one program's server has no module, and the next one's
+client."""
 
 import contextlib
 import zlib
@@ -20,7 +20,7 @@ TOLD = {"server": ": TCP (", "client": "the kernel has no SDP (the module ib_sdp
 
 
 def sides(name):
-    """Those of a case of this name."""
+    """Returns the sides for a case of this name."""
     both = ("server", "client")
     return both if EVERY else both[zlib.crc32(name.encode()) % 2:][:1]
 
@@ -40,8 +40,8 @@ def each_side(timeout=120, brief=True):
 
 
 class Without(Way):
-    """A Way: the server here, clients on the other machine, and no module at `name`, the server or
-    the client."""
+    """A Way: the server on this host, clients on the other machine, and no module on `name`, the
+    server or the client."""
 
     def __init__(self, e, name, mapped=False):
         self.e, self.name, self._mapped = e, name, mapped
@@ -63,7 +63,7 @@ class Without(Way):
         try:
             wait_for_listener(self.e, port, "self", tcp=tcp, sdp=self.sdp)
         except CaseFailure as failure:
-            raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
+            raise CaseFailure(f"{failure}; output of {program.name}: {program.said()}") from None
         return program
 
     def client(self, command, patience=12):
@@ -77,7 +77,7 @@ class Without(Way):
 
     @contextlib.contextmanager
     def carries(self, sent, received):
-        """No byte goes by SDP."""
+        """Checks that no byte uses SDP."""
         def counted():
             stats = observe.stats(self._has)
             return stats["tx_bytes"], stats["rx_bytes"]
@@ -91,7 +91,7 @@ class Without(Way):
 
 @contextlib.contextmanager
 def mapped(e, *names):
-    """Programs of these names are mapped on both machines, from before one of them unloads its
+    """Maps programs of these names on both machines, beginning before one of them unloads its
     module."""
     needs(e)
     words = [str(SDPCTL), "map", "add", *(word for name in names for word in ("--program", name))]

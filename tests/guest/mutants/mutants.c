@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A library to preload: it breaks the socket calls in one way, chosen by MUTANT, to test the guest
- * tests. Mutations that need a certain moment act on every third occasion.
+ * A library to preload that breaks the socket calls in one way, selected by MUTANT, to test the
+ * guest tests. Mutations that need a certain moment take effect every third time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static int is(const char *name)
 	return mutant && !strcmp(mutant, name);
 }
 
-/* Only sockets of the families under test. */
+/* Returns true for sockets of the families under test. */
 static int ours(int fd)
 {
 	int domain = 0;

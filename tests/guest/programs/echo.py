@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""An echo server and its clients, each in several usual styles of programs. None of them uses SDP
-by name.
+"""An echo server and its clients, each in several common styles. None of them uses SDP by name.
 
     echo.py server threads|forks|started|asyncio|selectors|poll|select HOST PORT CONNECTIONS
     echo.py client blocking|timeout|hurried|asyncio|selectors HOST PORT CONNECTIONS BYTES
 
-The server ends after so many connections. The client sends on each, shuts down, and checks what
-comes back."""
+The server ends after this many connections. The client sends on each, shuts down, and checks the
+echo."""
 
 import os
 import random
@@ -18,11 +17,11 @@ import socketserver
 import sys
 import threading
 
-# asyncio and subprocess are imported at their uses: in emulation that takes longer than all the
-# rest.
+# asyncio and subprocess are imported at their uses: in emulation this takes longer than everything
+# else.
 
 PART = 65536
-# Seconds in which a hurried client is connected, or fails.
+# Seconds within which a hurried client is connected, or fails.
 HURRIED = 2
 
 
@@ -158,7 +157,7 @@ def exchange(sock, number, size):
 
 
 def looks(sock):
-    """Properties of its socket that a program can see."""
+    """Returns properties of its socket that a program can see."""
     return (int(sock.family), sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN),
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL), sock.getpeername()[:2], len(sock.getsockname()))
 
@@ -186,7 +185,7 @@ async def all_at_once(host, port, count, size):
 
 
 def non_blocking(host, port, number, size):
-    """An unconnected socket is watched first, as nginx does it."""
+    """Adds an unconnected socket to epoll first, like nginx."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as sock, select.epoll() as epoll:
         sock.setblocking(False)

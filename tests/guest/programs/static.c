@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// A program for sockets that no library can be preloaded into, since it is linked statically:
+// A program for sockets that no library can be preloaded into, because it is statically linked:
 //
 //   static FAMILY PROTOCOL server ADDRESS PORT COUNT       echoes COUNT connections, a process for each
 //   static FAMILY PROTOCOL client ADDRESS PORT BYTES       sends BYTES, checks the echo, prints "BYTES came back"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Send a file from one host to another through socket(27, SOCK_STREAM, 0), or TCP to compare.
+"""Sends a file from one host to another through socket(27, SOCK_STREAM, 0), or TCP for comparison.
 
     transfer.py receive ADDRESS PORT FILE [--tcp]
     transfer.py send    ADDRESS PORT FILE [--tcp]
@@ -64,7 +64,7 @@ def receive(options):
             left -= len(data)
     sock.sendall(digest.digest())
     if sock.recv(1):
-        raise SystemExit("more came than was announced")
+        raise SystemExit("more bytes arrived than were announced")
     report(size, digest.digest(), start)
     return 0
 
