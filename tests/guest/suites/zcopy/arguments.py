@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The page of userfaultfd's arguments is in the program's memory (SDP_ASYNC_SEND). Writes to it
-gain the program nothing."""
+"""The page of userfaultfd's ioctl arguments is in the program's memory (SDP_ASYNC_SEND). Writing to
+it gains the program nothing."""
 
 import ctypes
 import mmap
@@ -19,7 +19,8 @@ from .protected import MIB, PAGE, Counters, pair, view
 # 1: process_vm_writev(edi, rsi, 1, rdx, 1, 0) > 0 or r9--, 1b; ecx = 2000000; 2: *rcx = r8; ecx--, 2b
 WRITER = bytes.fromhex("535541544155415641574889cb4c89c54d89cc4989fd4989f64989d7b8370100004c89ef4c89f6ba010000004d89fa41b8010000004531c90f05"
                        "4885c07f0749ffcc75d8eb0cb980841e0048892bffc975f94c89e0415f415e415d415c5d5bc3")
-# Handler of SIGSEGV: continues behind the loop of stores. Assembled from: ucontext(rdx)->rip += 7; ret
+# Handler of SIGSEGV: continues after the loop of stores. Assembled from: ucontext(rdx)->rip += 7;
+# ret
 UNMAPPED = bytes.fromhex("488382a800000007c3")
 SA_SIGINFO = 4
 LOOKS = 200_000
@@ -33,8 +34,8 @@ def some(address, length):
 
 
 def writer(value, offset, begun):
-    """Writes where the kernel will map its page, at the lowest free place. Returns true if the page
-    came."""
+    """Writes to the address at which the kernel will map its page, the lowest free one. Returns
+    true if the page was mapped."""
     code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(WRITER + UNMAPPED)
     start = ctypes.addressof(ctypes.c_char.from_buffer(code))
@@ -61,16 +62,16 @@ def of_kernel_threads():
 
 
 def was_there(e, met):
-    """Skips the case if the program has not found the page, whose place another mapping may take,
+    """Skips the case if the program has not found the page: another mapping may take its address,
     as on the debug kernel."""
     if not met:
-        e.skip("the page was not where it was looked for")
+        e.skip("the page was not at the expected address")
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def asks_for_events(e):
     """A program changes the features so that each fork would install a descriptor in the module's
-    worker. The worker has the privilege for these events."""
+    worker. The worker is privileged to receive these events."""
     near, far = pair(e)
     before, met = of_kernel_threads(), 0
 
@@ -98,8 +99,8 @@ def asks_for_events(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def registers_for_more(e):
-    """A program changes the mode to catch missing pages, too, which could block kernel calls as
-    long as a block is in flight. The module closes its userfaultfd then."""
+    """A program changes the mode so that missing pages fault, too, which could block kernel calls
+    while a block is in flight. The module then closes its userfaultfd."""
     near, far = pair(e)
     other, reader = pair(e)
     counters, held = Counters(), 0
@@ -112,9 +113,9 @@ def registers_for_more(e):
         begun.wait()
         near.sendall(some(m.address, MIB))
         thread.join()
-        # keeps what there is in use, if it is; the peer reads that in the end
+        # keeps the present page in use; the peer reads that in the end
         other.sendall(view(memory.Raw(65536).fill(2)))
-        # nothing is there yet
+        # no page is mapped yet
         write = threading.Thread(target=os.write, args=(into, some(m.address + MIB + MIB // 2, PAGE)), daemon=True)
         write.start()
         write.join(5)

@@ -25,7 +25,7 @@ def eager(sock):
 
 
 def pair(e):
-    """A pair that advertises at both ends."""
+    """Makes a pair that advertises at both ends."""
     near, far = e.pair()
     eager(near)
     eager(far)
@@ -43,7 +43,7 @@ class Counters:
 
 
 def unpinned(e):
-    """Nothing stays pinned at either end, except memory that is released when memory is short."""
+    """No page stays pinned at either end, except memory that is released when memory is short."""
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
 
 
@@ -71,7 +71,7 @@ def whole(e):
 def pipelined(e, turn=1):
     """Returns a pair where the far end's readers may advertise (the near end's, if `turn` is -1),
     and none has had to cancel yet. An end stops advertising for a while after a cancel, so the
-    first bytes go to a reader that polls, which never advertises."""
+    first bytes are sent to a reader that polls, which never advertises."""
     near, far = pair(e)[::turn]
     counters = Counters()
     task = e.task(pattern.send, near, 2, MIB, [MIB])
@@ -86,7 +86,8 @@ def pipelined(e, turn=1):
 
 
 def waiting_reader(e, sock, size, flags=socket.MSG_WAITALL):
-    """A receive call that has advertised its memory; and the counters from then on."""
+    """Starts a receive call that has advertised its memory; returns it and the counters from then
+    on."""
     counters = Counters()
     task = e.task(sock.recv, size, flags)
     e.until(lambda: counters.gained("post_send SDP_MID_SINKAVAIL"), "a sink advert")
@@ -94,14 +95,14 @@ def waiting_reader(e, sock, size, flags=socket.MSG_WAITALL):
 
 
 def before_it_gives_up(e, attempt):
-    """Retries: a reader cancels its advert if nothing comes for a second, which a slow machine may
-    take."""
+    """Retries: a reader cancels its advert if no byte arrives for a second, which a slow machine
+    may take."""
     e.lucky(attempt, "the reader took its memory back")
 
 
 @case(reference=False, timeout=120)
 def written(e):
-    """A sender writes to the memory of a waiting reader: nothing is copied, or read by the peer."""
+    """A sender writes to the memory of a waiting reader: no byte is copied, or read by the peer."""
     for size in (MIB, 2 * MIB - 65536, 300_001):
         def attempt():
             near, far = pipelined(e)
@@ -120,8 +121,8 @@ def written(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_in_part(e):
-    """A block smaller than the reader's buffer ends its call; the rest of a larger one goes another
-    way."""
+    """A block smaller than the reader's buffer ends its call; the rest of a larger one is sent by
+    another method."""
     def less():
         near, far = pipelined(e)
         task, counters = waiting_reader(e, far, 2 * MIB - 65536, 0)
@@ -153,7 +154,7 @@ def written_in_part(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def small_to_a_waiting_reader(e):
-    """A few bytes are copied, and given to the reader at once."""
+    """A few bytes are copied, and reach the reader at once."""
     for flags, size in ((0, 1), (0, 1000), (socket.MSG_DONTWAIT, 100_000)):
         near, far = pipelined(e)
         task, counters = waiting_reader(e, far, MIB, 0)
@@ -169,7 +170,7 @@ def small_to_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def reader_times_out(e):
-    """A time-out finds the reader's memory advertised: nothing is lost."""
+    """A time-out while the reader's memory is advertised: nothing is lost."""
     near, far = pipelined(e)
     far.set(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, 300_000))
     task, _ = waiting_reader(e, far, MIB)
@@ -184,7 +185,7 @@ def reader_times_out(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def reader_interrupted(e):
-    """So does a signal."""
+    """A signal while the reader's memory is advertised: nothing is lost."""
     near, far = pipelined(e)
     counters = Counters()
     outcome, caught = e.interrupt_self(lambda: calls.recv(far, MIB), "recvfrom", when=lambda: counters.gained("post_send SDP_MID_SINKAVAIL"))
@@ -196,7 +197,7 @@ def reader_interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def end_for_a_waiting_reader(e):
-    """And the end of the stream."""
+    """The end of the stream while the reader's memory is advertised."""
     near, far = pipelined(e)
     task, _ = waiting_reader(e, far, MIB)
     near.shutdown(socket.SHUT_WR)
@@ -206,8 +207,8 @@ def end_for_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def changed_mind(e):
-    """A sender enters and leaves Pipelined mode again and again, at any moment relative to the
-    reader's adverts."""
+    """A sender enters and leaves Pipelined mode repeatedly, at any moment relative to the reader's
+    adverts."""
     near, far = pair(e)
     size, rounds = 200_000, 300
     task = e.task(pattern.receive, far, 4, size * rounds, [MIB, size, 3 * size])
@@ -221,7 +222,7 @@ def changed_mind(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def idle_reader(e):
-    """A reader without bytes cancels its advert, and gets bytes that come later."""
+    """A reader without bytes cancels its advert, and gets bytes that arrive later."""
     near, far = pipelined(e)
     task, _ = waiting_reader(e, far, MIB)
     unpinned(e)
@@ -233,7 +234,7 @@ def idle_reader(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sizes(e):
-    """Sends and receives of all sizes in turn, not aligned to anything."""
+    """Unaligned sends and receives of all sizes in turn."""
     near, far = pair(e)
     choice = random.Random(4)
     for source, target in ((near, far), (far, near)):
@@ -247,7 +248,7 @@ def sizes(e):
 
 @case(reference=False, timeout=120)
 def both_ways(e):
-    """Blocks cross: neither side's wait for its reader keeps it from reading."""
+    """Blocks cross: while it waits for its reader, neither side stops reading."""
     near, far = pair(e)
     total = 3 * MIB
     tasks = [e.task(pattern.send, near, 1, total, [200000]), e.task(pattern.send, far, 2, total, [70000]),
@@ -259,7 +260,7 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def both_send_first(e):
-    """Two programs both send, before they receive, as much as both buffers hold. This works on TCP.
+    """Both programs first send as much as both buffers hold, then receive. This works on TCP.
     """
     near, far = pair(e)
     data = pattern.Pattern(8).at(0, 100000)
@@ -273,7 +274,7 @@ def both_send_first(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_reads(e):
-    """A send does not wait for a reader if there is space to copy."""
+    """A send does not wait for a reader if a copy has space."""
     near, far = pair(e)
     data = pattern.Pattern(9).at(0, 60000)
     counters = Counters()
@@ -306,7 +307,7 @@ def in_parts(e):
         task = e.task(pattern.send, near, 2, MIB, [MIB])
         e.equal(pattern.receive(far, 2, MIB, [50000]), MIB, "bytes")
         task.result()
-        # or the reader was so slow that the sender lost patience and copied
+        # or the reader was so slow that the sender timed out and copied
         return counters.gained("received SDP_MID_RDMARDCOMPL") > counters.gained("post_send SDP_MID_SRCAVAIL")
     e.lucky(attempt, "no block was read in parts")
     unpinned(e)
@@ -362,7 +363,8 @@ def not_waiting(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def given_back_meanwhile(e):
-    """A block comes back while the next one is pinned: its bytes go before the next one's."""
+    """A block is returned while the next one is pinned: its bytes are sent before the next
+    one's."""
     near, far = pipelined(e)
     first, second = (random.Random(seed).randbytes(MIB) for seed in (1, 2))
     absent = memory.Absent(MIB)
@@ -370,8 +372,8 @@ def given_back_meanwhile(e):
     counters = Counters()
     task = e.task(near.sendmsg, [first, absent.map])
     e.until(absent.touched, "the sender at the second block")
-    # Makes the sender advertise the first block: by an incoming message, or by poll(2) where
-    # messages do not notify.
+    # Makes the sender advertise the first block: by an incoming message, or by poll(2) if messages
+    # do not notify.
     far.send(b"x")
     e.until(lambda: near.mask() and counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
 
@@ -444,7 +446,7 @@ def from_a_file_mapping(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def from_a_device(e):
-    """Memory of a device, which has no pages to be pinned: it is copied."""
+    """Memory of a device, which has no pages to pin: it is copied."""
     near, far = pair(e)
     with memory.of_a_device(e) as device:
         data = device[:]
@@ -481,7 +483,7 @@ def memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def bad_address(e):
-    """A receive into memory that cannot be written fails, and takes nothing."""
+    """A receive into memory that cannot be written fails, and consumes nothing."""
     near, far = pair(e)
     size = 100000
     calls.libc.mmap.restype = ctypes.c_void_p
@@ -531,8 +533,8 @@ def dissolved(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed(e):
-    """A sender or a reader dies at any moment: nothing stays pinned, and the other end gets an
-    error or the end."""
+    """A sender or a reader dies at any moment: no page stays pinned, and the other end gets an
+    error or the end of the stream."""
     choice = random.Random(1)
     for turn in range(e.rounds(12)):
         listener = e.listen()
@@ -566,7 +568,7 @@ def killed(e):
 
 def one_end_dies(e, turns, size, least):
     """Kills the sender or the reader in turn after `least(turn)` MiB by calls of `size` bytes. The
-    other end gets an error or the end."""
+    other end gets an error or the end of the stream."""
     data = bytes(size)
 
     def send_on(sock):
@@ -602,6 +604,6 @@ def one_end_dies(e, turns, size, least):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed_midway(e):
-    """One end dies while the other one moves bytes from or to its memory. The other end gets an
-    error or the end."""
+    """One end dies while the other transfers bytes from or to its memory. The other end gets an
+    error or the end of the stream."""
     one_end_dies(e, e.rounds(16), 16 * MIB, lambda turn: turn % 8 + 1)

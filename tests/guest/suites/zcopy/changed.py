@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that is remapped, or passes to another owner, while a plain blocking call uses it.
+"""Memory that is remapped, or moved to another owner, while a blocking call uses it.
 
-If the bytes move between the pages of the two programs, these are the pages that the call found:
-their content is sent, and received bytes go to them, even if other pages have taken their place in
-the address space. If the bytes are copied after all, the call finds the present pages, as on TCP.
+If the bytes are transferred between the pages of the two programs, these are the pages that the
+call found: their content is sent, and received bytes are written to them, even if other pages have
+replaced them in the address space. If the bytes are copied after all, the call finds the current
+pages, as on TCP.
 """
 
 import mmap
@@ -23,7 +24,7 @@ SIZE = 100 * PAGE
 
 
 class File(Raw):
-    """Memory of a file that is shared."""
+    """Shared memory of a file."""
 
     def __init__(self, size):
         self.descriptor = os.memfd_create("changed")
@@ -41,7 +42,7 @@ class File(Raw):
 
 
 def locked(memory):
-    """No access to it is allowed any more."""
+    """Access to the memory is no longer allowed."""
     memory.protect(0)
 
 
@@ -121,8 +122,8 @@ def to_be_filled(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def under_way(e):
-    """Memory of a send that has returned (MSG_ZEROCOPY): the peer reads the pages that it had then,
-    both a waiting reader and a polling one."""
+    """Memory of a send that has returned (MSG_ZEROCOPY): the peer reads the pages of that time,
+    both in a waiting reader and a polling one."""
     for change, kind, _ in CHANGES:
         for polls in (False, True):
             near, far = asking(e)
@@ -156,7 +157,7 @@ def stack(e):
         room = Raw.at(lowest - len(data), len(data))
         got = calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         same = room.bytes == data
-        # once more, now that it is mapped, with a block that can be read from it
+        # again, now that it is mapped, with a block that can be read from it
         got += calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         room.bytes = data
         return got, same, calls.send_at(far, room.address, room.size)
@@ -174,8 +175,8 @@ def stack(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_budget(e):
-    """More calls than the budgets of both directions have pages for: their bytes are copied, and no
-    call waits for another."""
+    """More calls than the limits of both directions allow: their bytes are copied, and no call
+    waits for another."""
     names = [f"max_pinned_{way}{whose}" for way in ("send", "receive") for whose in ("", "_user")]
     counters = Counters()
     for name in names:
@@ -198,8 +199,8 @@ def out_of_budget(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def short_memory(e):
-    """Memory that stays pinned between transfers is released when memory is short: automatically,
-    not only on request."""
+    """Memory that stays pinned between transfers is released when memory is short, automatically as
+    well as on request."""
     def kept():
         told = observe.stats()
         return told["pinned pages send"] + told["pinned pages recv"]
@@ -207,7 +208,7 @@ def short_memory(e):
     start, go = os.pipe()
 
     def hog():
-        """Allocates memory until some is reclaimed; the OOM killer would choose this process first.
+        """Allocates memory until some is reclaimed; the OOM killer would select this process first.
         """
         os.read(start, 1)
         with open("/proc/self/oom_score_adj", "w") as file:

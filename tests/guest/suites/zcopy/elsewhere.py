@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of sends that have returned, and accesses by the kernel and other processes: swap,
+"""Memory of sends that have returned, and access by the kernel and other processes: swap,
 compaction, cgroups, core dumps, direct I/O, debuggers, vfork."""
 
 import ctypes
@@ -32,7 +32,7 @@ def ended(e, *socks):
 
 @case(reference=False, families=("v4",), timeout=60)
 def vfork(e):
-    """A child that shares the memory until exec(2) does not remove protection by it."""
+    """A child that shares the memory until exec(2) does not end its protection."""
     near, far, m, want = in_flight(e)
     e.equal(subprocess.run(["/bin/true"]).returncode, 0, "the child")
     e.task(write, m, 0, 9, m.size).result()
@@ -61,7 +61,7 @@ class Block:
 
 @case(reference=False, families=("v4",), timeout=90)
 def swapped(e):
-    """With swap: memory in flight is not swapped out, and memory that was is swapped in and
+    """With swap: memory in flight is not swapped out, and swapped-out memory is swapped in and
     protected. Then memory is compacted."""
     device = e.keep(Block(e, 64 * MIB))
     subprocess.run(["mkswap", device.name], check=True, capture_output=True)
@@ -167,7 +167,7 @@ def core_dumped(e):
 @case(reference=False, families=("v4",), timeout=90)
 def out_of_memory(e):
     """A program whose cgroup is out of memory is killed with a block in flight, which arrives.
-    Before that it may get no more memory."""
+    Before that, it may get no more memory."""
     with Group(e) as group:
         near, far = pair(e)
         m = memory.Raw(MIB).fill(8)
@@ -176,7 +176,7 @@ def out_of_memory(e):
 
         def eats():
             group.join()
-            # what a child writes to is charged to it
+            # memory that a child writes to is charged to the child
             write(m, 0, 0x38, m.size)
             near.send(view(m))
             kept = []
@@ -205,7 +205,7 @@ def two_in_a_page(e):
     for start, end in ((0, middle), (middle, m.size)):
         piece = memory.Raw.at(m.address + start, end - start)
         e.equal(near.send(view(piece)), end - start, "sent")
-        # the page that both have a part of was copied
+        # the page that both share was copied
         if end == middle:
             write(m, middle - 10, 1, 5)
     e.check(counters.gained("async blocks") >= 2, "the calls have not returned at once")
@@ -218,7 +218,7 @@ def two_in_a_page(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def of_other_kinds(e):
-    """Pages of hugetlbfs and stacks are not protected, and counted."""
+    """Pages of hugetlbfs and stacks are not protected, which is counted."""
     ended(e, *unprotected(e, "stack", memory.Raw(MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GROWSDOWN).fill(1)))
     pages = SYSTEM / "vm/nr_hugepages"
     if not pages.exists():
@@ -253,8 +253,8 @@ def received_elsewhere(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unlocked(e):
-    """munlock(2) and a limit for locked memory that is reached: memory that cannot be charged is
-    sent another way."""
+    """munlock(2) and the limit of locked memory: memory that cannot be charged is sent by another
+    method."""
     near, far, m, want = in_flight(e)
     calls.plain("mlock", ctypes.c_void_p(m.address), ctypes.c_size_t(m.size))
     calls.plain("munlock", ctypes.c_void_p(m.address), ctypes.c_size_t(m.size))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One source to several peers: a registered buffer of io_uring, a file, and a pipe. Nothing is
-copied, its pages are pinned once, and a peer that stops or dies costs its own connection only."""
+copied, its pages are pinned once, and a peer that stops or dies affects its own connection only."""
 
 import ctypes
 import fcntl
@@ -115,8 +115,8 @@ def pairs_of(e, count):
 
 
 def read(e, *ends):
-    """Each end gets the bytes by one call, in a thread that has no ring: completions of a ring
-    interrupt calls of its thread as signals do."""
+    """Each end reads the bytes by one call, in a thread without a ring: completions of a ring
+    interrupt calls of its thread like signals."""
     def reads():
         for end in ends:
             data = end.recv(SIZE, socket.MSG_WAITALL)
@@ -145,7 +145,7 @@ def pinned():
 
 @case(reference=False, families=("v4",), timeout=60)
 def to_each(e):
-    """2, 4 and 8 peers read the same pages, which are pinned no further for them."""
+    """2, 4 and 8 peers read the same pages, which are not pinned again for them."""
     for kind in SOURCES:
         source = kind(e)
         for count in (2, 4, 8):

@@ -30,7 +30,7 @@ def parameter(name, value):
 
 @case(reference=False, families=("v4",), timeout=60)
 def info(e):
-    """SDP_INFO: a socket's bytes by the way that they took, and its adverts."""
+    """SDP_INFO: a socket's bytes by method, and its adverts."""
     near, far = pair(e)
     carried = {observe.info(sock)["transport"] for sock in (near, far)}
     e.check(len(carried) == 1 and carried <= {1, 2}, f"transports {carried}")
@@ -81,7 +81,7 @@ def traced(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def found_out(e):
-    """Without a configured size, both ways are tried, and all bytes arrive by either."""
+    """Without a threshold, both methods are tried, and all bytes arrive."""
     data = memoryview(pattern.Pattern(5).at(0, 64 * MIB))
     with parameter("sdp_zcopy_thresh", -1):
         def attempt():
@@ -101,7 +101,7 @@ def found_out(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def small_ones_are_copied(e):
-    """And sends of less than 64 KiB always are."""
+    """Sends of less than 64 KiB are always copied."""
     with parameter("sdp_zcopy_thresh", -1):
         near, far = e.pair()
         task = e.task(pattern.send, near, 5, 8 * MIB, [65535])

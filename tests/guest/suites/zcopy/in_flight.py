@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Detached blocks, of MSG_ZEROCOPY and of asynchronous sends, when the device, the namespace, the
-module, the process, or the reading peer ends. Nothing stays pinned or protected."""
+module, the process or the reading peer ends. No page stays pinned or protected."""
 
 import os
 import socket
@@ -21,13 +21,13 @@ LIMIT = 50          # seconds, less than a closed socket has without it
 
 
 def asked(e, sock):
-    """Blocks of MSG_ZEROCOPY that are under way."""
+    """Blocks of MSG_ZEROCOPY in flight."""
     sock.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     return give(e, sock, 1, BLOCKS)
 
 
 def at_once(e, sock):
-    """Blocks of sends that have returned, of memory that is protected."""
+    """Blocks of protected memory, sent by calls that have returned."""
     sock.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     sock.set(TCP, consts.SDP_ASYNC_SEND, 1)
     m = memory.Raw(BLOCKS * MIB)
@@ -51,7 +51,7 @@ def pinned(e):
 @case(reference=False, families=("v4",), timeout=120)
 def device_removed(e):
     """`rdma link del` of either end's device with blocks in flight: programs get an error, and
-    their memory."""
+    their memory back."""
     e.needs_wire()
     for where, name in (("self", "rxe0"), ("peer", "rxe1")):
         near, _ = asking(e)
@@ -103,8 +103,8 @@ class Sender:
 
 @case(reference=False, families=("v4",), timeout=120)
 def nobody_takes_them(e):
-    """The sender closes, exits, is killed, and its peer reads nothing: the rest ends by itself,
-    here after TCP_USER_TIMEOUT."""
+    """The sender closes, exits or is killed, and its peer reads nothing: the connection ends after
+    TCP_USER_TIMEOUT."""
     for give_them in (asked, at_once):
         for end in ("close", "exit", "kill"):
             kept = None
@@ -122,9 +122,9 @@ def nobody_takes_them(e):
                 pinned(e)
                 process.exit() if end == "exit" else process.kill()
             if isinstance(kept, memory.Raw):
-                # whether or not the peer takes the bytes
+                # whether or not the peer reads the bytes
                 writable(e, kept)
-            # of one machine the rows have the peer as well
+            # on a local connection the rows include the peer
             e.until(lambda: all(row.local != name for row in observe.rows("self")), f"{give_them.__name__}, {end}: the end of the socket", LIMIT)
             unpinned(e)
             far.close()
@@ -137,8 +137,8 @@ def rmmod():
 
 @case(reference=False, families=("v4",), timeout=120)
 def module_unloaded(e):
-    """rmmod is refused while there are blocks, also of a closed socket. Afterwards it does not wait
-    for a program whose memory was protected, and which may write to it afterwards."""
+    """rmmod is refused while blocks exist, even of a closed socket. Afterwards it does not wait for
+    a program whose memory was protected, and which may then write to it."""
     kept, listener = [], e.listen()
     for give_them in (asked, at_once):
         near, far = e.pair(listener)
@@ -148,7 +148,7 @@ def module_unloaded(e):
                 near.close()
             status, said = rmmod()
             e.check(status != 0 and "in use" in said, f"rmmod: {status} {said}")
-        # with bytes unread
+        # with unread bytes
         far.close()
     listener.close()
     e.until(lambda: not any(observe.rows(where) for where in netns.hosts()), "the end of the sockets")
@@ -212,8 +212,8 @@ def namespace_goes(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def touched_once(e):
-    """A write to a block in flight does not affect the blocks behind it: they are not copied. A
-    peer that keeps them for long has ten seconds to reply to a cancel."""
+    """A write to a block in flight does not affect later blocks: they are not copied. A peer that
+    holds them for long has ten seconds to reply to a cancel."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -225,7 +225,7 @@ def touched_once(e):
         protected.write(m, 0, 0x22, 100)
         end, n = time.monotonic() + 12, 0
         while time.monotonic() < end:
-            # never all of them complete
+            # not all of them ever complete
             n += 1
             near.sendall(protected.view(memory.Raw.at(m.address + n % 16 * MIB, MIB)))
         near.shutdown(socket.SHUT_WR)

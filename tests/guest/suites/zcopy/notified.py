@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MSG_ZEROCOPY: sends that neither copy nor wait for the reader. The error queue has a notification
-once they are complete."""
+"""MSG_ZEROCOPY: sends that neither copy nor wait for the reader. The error queue contains a
+notification once they are complete."""
 
 import ctypes
 import mmap
@@ -58,14 +58,14 @@ class Told:
 
 
 def memory_of(data):
-    """Returns a view of the bytes in pages of their own."""
+    """Returns a view of the bytes in separate pages."""
     area = mmap.mmap(-1, len(data))
     area[:] = data
     return memoryview(area)
 
 
 def give(e, sock, seed, count, size=MIB):
-    """Sends a pattern by a number of calls that do not wait."""
+    """Sends a pattern by a number of non-blocking calls."""
     views = [memory_of(pattern.Pattern(seed).at(turn * size, size)) for turn in range(count)]
     for view in views:
         e.equal(sock.send(view, ZEROCOPY | NOW), size, "bytes of a send that must not wait")
@@ -74,7 +74,7 @@ def give(e, sock, seed, count, size=MIB):
 
 @case(reference=False, timeout=60)
 def read_by_the_peer(e):
-    """Several blocks are in flight. The peer reads them, and only then do notifications come.
+    """Several blocks are in flight. The peer reads them, and only then do notifications arrive.
     Nothing is copied."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
@@ -116,8 +116,8 @@ def many(e):
 
 @case(reference=False, timeout=60)
 def polled(e):
-    """A reader that polls gets the bytes as messages from the same pages. On one machine these are
-    copies."""
+    """A reader that polls gets the bytes as messages from the same pages. On a local connection
+    these are copies."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 3, 3)
@@ -133,7 +133,7 @@ def polled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_to_a_waiting_reader(e):
-    """A reader that is ahead has the bytes written to its memory."""
+    """If a reader is already waiting, the bytes are written to its memory."""
     def attempt():
         near, far = pipelined(e)
         near.set(SOL, consts.SO_ZEROCOPY, 1)
@@ -165,7 +165,7 @@ def as_many_as_may_be(e):
     while checker.count < (MOST + 1) * 65536:
         checker.feed(far.recv(65536))
     e.equal(near.mask_when(select.POLLOUT, e.patience), "OUT|ERR", "poll() after that")
-    # the failed one has no number
+    # the failed call has no number
     told.wait(MOST + 1)
     unpinned(e)
 
@@ -224,7 +224,8 @@ def nobody_reads_the_queue(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def urgent_behind(e):
-    """An urgent byte does not wait until the blocks before it are read: they go as messages."""
+    """An urgent byte does not wait until the blocks before it are read: these are sent as
+    messages."""
     near, far = asking(e)
     told = Told(e, near)
     give(e, near, 9, 3, 65536)
@@ -253,7 +254,7 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_a_send_that_waits(e):
-    """A plain send behind unread blocks cancels its own block, copies, and arrives after them."""
+    """A blocking send after unread blocks cancels its own block, copies, and arrives after them."""
     near, far = asking(e)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     give(e, near, 12, 2)
@@ -267,8 +268,8 @@ def beside_a_send_that_waits(e):
 
 @case(families=("v4",), timeout=60)
 def optmem(e):
-    """Notifications are charged to optmem_max. Beyond that send(2) fails with ENOBUFS, and nothing
-    is sent."""
+    """Notifications are charged to optmem_max. Beyond that limit send(2) fails with ENOBUFS, and
+    nothing is sent."""
     near, far = asking(e)
     limit = "/proc/sys/net/core/optmem_max"
     with open(limit) as file:
@@ -303,7 +304,7 @@ def untold(e):
 
 @case(families=("v4",), timeout=60)
 def memlock(e):
-    """Without the right to lock memory there is ENOBUFS, as on TCP."""
+    """Without the right to lock memory the call fails with ENOBUFS, as on TCP."""
     near, far = asking(e)
 
     def sender():
@@ -320,7 +321,7 @@ def memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_budget(e):
-    """Beyond the budgets bytes are copied, which notifications report. A user without a block still
+    """Beyond the limits bytes are copied, which notifications report. A user without a block still
     gets one."""
     for name in ("max_pinned_send", "max_pinned_send_user"):
         with parameter(name, 0):
@@ -340,7 +341,7 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def vectors(e):
-    """A send of many pieces, of all sizes."""
+    """A send of many segments, of all sizes."""
     near, far = asking(e)
     choice = random.Random(13)
     pieces = [choice.choice((1, 5, 4096, 16384, 65536, 300000)) for _ in range(40)]
@@ -366,7 +367,7 @@ def vectors_of_one_piece(e):
     parts = [stream[at:at + 4096] for at in range(0, MIB, 4096)]
     counters = Counters()
     e.equal(near.sendmsg(parts[:1] + [b""] + parts[1:], [], ZEROCOPY | NOW), MIB, "bytes sent")
-    # before a reader waits for the bytes, whose SinkAvail would cross it
+    # before a reader waits for the bytes: its SinkAvail would cross the advert
     e.until(lambda: counters.gained("received SDP_MID_SRCAVAIL") > 0, "the advert")
     e.equal(pattern.receive(far, 17, MIB, [MIB], socket.MSG_WAITALL), MIB, "bytes")
     e.equal(Told(e, near).wait(1), [0], "codes")
@@ -381,7 +382,7 @@ def vectors_of_one_piece(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def bad_memory(e):
-    """Memory that ends in the middle: the bytes before are sent, as on TCP."""
+    """Memory that ends during the call: the bytes before the end are sent, as on TCP."""
     near, far = asking(e)
     calls.libc.mmap.restype = ctypes.c_void_p
     area = calls.libc.mmap(None, ctypes.c_size_t(2 * MIB), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)

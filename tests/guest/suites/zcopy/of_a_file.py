@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Memory of a file whose file system has to be notified of each write. Such pages must not stay
-pinned for as long as a peer likes, as for an advert of a reader's memory, or for a transfer of an
+pinned without a time limit, as for an advert of a reader's memory, or for a transfer of an
 adapter."""
 
 import contextlib
@@ -20,7 +20,7 @@ SECTORS, IN_CLUSTER, OF_TABLE, ROOT_ENTRIES = 16384, 2, 40, 512
 
 
 def fat():
-    """First sectors of an empty FAT16: boot sector and the beginning of its only table. The rest is
+    """First sectors of an empty FAT16: boot sector and start of its only table. The rest is
     zero."""
     boot = struct.pack("<3s8sHBHBHHBHHHLL", b"\xeb\x3c\x90", b"none", 512, IN_CLUSTER, 1, 1, ROOT_ENTRIES, SECTORS, 0xF8, OF_TABLE, 32, 2, 0, 0)
     return boot.ljust(510, b"\0") + b"\x55\xaa" + b"\xf8\xff\xff\xff"
@@ -28,14 +28,14 @@ def fat():
 
 @contextlib.contextmanager
 def on_a_disk(e, size):
-    """A shared mapping of a file on a disk, and what the file holds."""
+    """A shared mapping of a file on a disk, and the file's contents."""
     device = e.keep(Block(e, SECTORS * 512))
     pathlib.Path(device.name).write_bytes(fat())
     where = pathlib.Path("/tmp/zcopy-disk")
     where.mkdir(exist_ok=True)
     done = subprocess.run(["mount", "-t", "msdos", device.name, where], capture_output=True, text=True)
     if done.returncode:
-        e.skip(f"no such file system: {done.stderr.strip()}")
+        e.skip(f"this file system is not supported: {done.stderr.strip()}")
     try:
         with open(where / "file", "w+b") as file:
             file.truncate(size)
@@ -47,7 +47,7 @@ def on_a_disk(e, size):
 
 @case(reference=False, families=("v4",), timeout=90)
 def received(e):
-    """A reader does not advertise such memory, and no adapter writes there. The file gets the
+    """A reader does not advertise such memory, and no adapter writes to it. The file gets the
     bytes."""
     near, far = pipelined(e)
     data = pattern.Pattern(5).at(0, MIB)

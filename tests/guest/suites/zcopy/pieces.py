@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sends of many segments without a copy: MSG_ZEROCOPY, protected blocks and blocking sends.
-Segments that meet at page borders are one block. Others are a block each, unless they are copied
+Segments that meet at page borders form one block. Others are a block each, unless they are copied
 because there are many."""
 
 import ctypes
@@ -17,7 +17,7 @@ from suites.zcopy.notified import Told, asking
 from suites.zcopy.protected import LIBC, MREMAP_FIXED, MREMAP_MAYMOVE, TCP, receive, view, write
 
 KIB, MIB, PAGE = 1024, 1 << 20, mmap.PAGESIZE
-# The memory of the segments, and memory with a page between each two.
+# Size of the segments together, and with a page between each two.
 ALL = 4 * MIB
 APART = [(n * 17 * PAGE, 16 * PAGE) for n in range(16)]
 
@@ -42,7 +42,8 @@ class Pieces:
 
 
 def choosing(ends, threshold):
-    """The two ends; the first one sends directly from so many bytes on, or as it pays."""
+    """Makes the two ends; the first one uses zero copy from this many bytes on, or by
+    measurement."""
     if threshold is not None:
         ends[0].set(TCP, consts.SDP_ZCOPY_THRESH, threshold)
     return ends
@@ -69,7 +70,7 @@ class Protected:
 
 
 class Blocking:
-    """By a send that waits."""
+    """Blocking sends."""
 
     name, flags, counter, told = "a blocking send", 0, "received SDP_MID_SRCAVAIL", None
 
@@ -82,8 +83,8 @@ def send(way, pieces):
 
 
 def arrive(e, way, pieces, blocks, what):
-    """Checks that the bytes arrive, that there are so many blocks before the first read, and
-    returns the codes of the notifications."""
+    """Checks that the bytes arrive and that this many blocks exist before the first read; returns
+    the codes of the notifications."""
     counters, want, codes = Counters(), pieces.bytes, None
     task = e.task(send, way, pieces)
     e.until(lambda: counters.gained(way.counter) >= blocks, f"{what}: the blocks")
@@ -111,7 +112,7 @@ def cut():
     return [(100, 16 * PAGE - 100), *APART[1:-1], (APART[-1][0], 15 * PAGE + 5)]
 
 
-# Description of the segments, the segments, and their number of blocks each way.
+# Description of the segments, the segments, and their number of blocks by each method.
 KINDS = {
     "with borders between pages": (APART, 1, 1),
     "with empty ones": (with_empty_ones(), 1, 1),
@@ -137,17 +138,17 @@ def notified(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def protected(e):
-    """The same of sends that return at once."""
+    """As `notified`, for asynchronous sends."""
     for what, (places, _, blocks) in KINDS.items():
         arrive(e, Protected(e), Pieces(places), blocks, what)
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def blocking(e):
-    """A blocking send has one advert for its segments, except where segments stay pinned each by
-    itself, as on one machine."""
+    """A blocking send has one advert for its segments, except if segments stay pinned separately,
+    as on local connections."""
     if netns.local():
-        e.skip("pieces stay pinned, each by itself")
+        e.skip("segments stay pinned separately")
     for what in ("with borders between pages", "with empty ones", "cut at the ends", "in another order"):
         arrive(e, Blocking(e), Pieces(KINDS[what][0]), 1, what)
 
@@ -157,7 +158,7 @@ SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 
 @case(reference=False, families=("v4",), timeout=60)
 def too_small(e):
-    """Many segments that cannot be one block are copied if none alone would be sent without a copy.
+    """Many segments that cannot form one block are copied if none alone would be zero copy.
     Notifications report the copy. A segment that is most of the call is sent as if it were alone.
     """
     for kind in (Notified, Protected, Blocking):
@@ -178,7 +179,7 @@ def as_it_pays(e):
         way, counters, want = kind(e, None), Counters(), pieces.bytes
 
         def sender():
-            # the buffers, the time until the first trial, and the trial
+            # buffers, time until the first trial, and the trial
             for _ in range(21):
                 e.equal(send(way, pieces), len(want), "sent")
 
@@ -206,7 +207,7 @@ def in_large_pages(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def with_a_hole(e):
-    """Memory that ends within a segment: the bytes before are sent, and none behind."""
+    """Memory that ends within a segment: the bytes before are sent, and none after."""
     for kind in (Notified, Protected):
         for start, length, good in ((4 * 17 * PAGE + 8 * PAGE, PAGE, 4 * 64 * KIB + 8 * PAGE), (2 * 17 * PAGE, 16 * PAGE, 2 * 64 * KIB)):
             pieces = Pieces(APART)
@@ -224,7 +225,7 @@ def with_a_hole(e):
 
 
 def in_flight(e):
-    """Pieces that are under way as one block, to a peer that does not read; and their bytes."""
+    """Segments in flight as one block, to a peer that does not read; and their bytes."""
     way, pieces, counters = Protected(e), Pieces(APART), Counters()
     want = pieces.bytes
     e.equal(send(way, pieces), len(want), "sent")
@@ -234,8 +235,8 @@ def in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_in_flight(e):
-    """A write to any segment waits, but for no reader. The bytes as sent arrive. Memory between the
-    segments is not protected."""
+    """A write to any segment waits, but not for a reader. The bytes as sent arrive. Memory between
+    the segments is not protected."""
     for n in (1, 15, 0):
         far, pieces, want = in_flight(e)
         counters = Counters()
@@ -251,7 +252,7 @@ def written_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed_in_flight(e):
-    """A segment is unmapped, another one moved. Writes there afterwards do not arrive."""
+    """A segment is unmapped, another one moved. Later writes to these addresses do not arrive."""
     far, pieces, want = in_flight(e)
     pieces.piece(3).unmap()
     piece, to = pieces.piece(5), memory.Raw(16 * PAGE)
@@ -284,7 +285,8 @@ def pinned_by_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def memlock(e):
-    """Segments in flight count for RLIMIT_MEMLOCK: all their pages, and two as the kernel counts.
+    """Segments in flight count for RLIMIT_MEMLOCK: all their pages, and two more as the kernel
+    counts.
     """
     way, counters = Protected(e), Counters()
     first, second, third = (Pieces(APART) for _ in range(3))
@@ -330,7 +332,7 @@ def dice(rng):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """Segments that are written to as soon as send returns: none of the new bytes ever arrives."""
+    """Segments that are overwritten as soon as send returns: none of the new bytes ever arrives."""
     counters = Counters()
     for seed in range(e.rounds(16)):
         rng = random.Random(seed)

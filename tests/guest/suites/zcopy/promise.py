@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ways to have bytes arrive that were written after send(2) had returned: pins, lost protection."""
+"""Ways in which bytes written after send(2) has returned could arrive: pins, lost protection."""
 
 import ctypes
 import fcntl
@@ -20,7 +20,7 @@ PAGES = MIB // PAGE
 
 
 def registered(m):
-    """A descriptor of io_uring that may write to the memory without looking at page tables."""
+    """Returns an io_uring descriptor that may write to the memory without using page tables."""
     ring = LIBC.syscall(425, 4, ctypes.create_string_buffer(120))       # io_uring_setup
     vector = (ctypes.c_size_t * 2)(m.address, m.size)
     if ring >= 0 and LIBC.syscall(427, ring, 0, vector, 1):             # io_uring_register: buffers
@@ -46,8 +46,8 @@ def moves_away(m):
 
 @case(reference=False, families=("v4",), timeout=90)
 def pinned_behind_a_block(e):
-    """A block in flight vouches for its pages only. Memory that io_uring has pinned at its address
-    since is refused: after munmap(2), MADV_DONTNEED or mremap(2)."""
+    """A block in flight proves nothing about other pages than its own. Memory that io_uring has
+    since pinned at the block's address is refused: after munmap(2), MADV_DONTNEED or mremap(2)."""
     for change in (unmaps, discards, moves_away):
         near, far, m, want = in_flight(e)
         other, end = pair(e)
@@ -71,7 +71,7 @@ def pinned_behind_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sent_to_many(e):
-    """The same memory is sent on several connections at once. No send mistakes the others' pins for
+    """The same memory is sent on several connections at once. No send takes the others' pins for
     pins that write."""
     m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
     want, counters = m.bytes, Counters()
@@ -91,7 +91,7 @@ def sent_to_many(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sent_beside_others(e):
-    """Pins of sends that wait, and of MSG_ZEROCOPY, are this module's, too."""
+    """Pins of blocking sends, and of MSG_ZEROCOPY, are this module's, too."""
     near, far = pair(e)
     other, end = e.pair()
     other.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
@@ -109,7 +109,7 @@ def sent_beside_others(e):
 
 
 class Tracker:
-    """A userfaultfd of the program's own that protects memory from writes."""
+    """A userfaultfd of the program that write-protects memory."""
 
     REGISTER, WRITEPROTECT, WP = 0xC020AA00, 0xC018AA06, 2
 
@@ -147,7 +147,8 @@ def beside_another_userfaultfd(e):
 
 
 def arguments():
-    """Returns the module's page in the calling process. Children and core dumps do not get it."""
+    """Returns the address of the module's page in the calling process. Children and core dumps do
+    not contain it."""
     with open("/proc/self/smaps") as file:
         for line in file:
             if re.match("[0-9a-f]+-", line):
@@ -158,7 +159,7 @@ def arguments():
 
 
 def loses_the_page(e, seconds):
-    """The page cannot be read for so long, while a block ends and another one is in flight."""
+    """Makes the page unreadable for this long, while a block ends and another one is in flight."""
     near, far, m, want = in_flight(e)
     other, end = pair(e)
     second = memory.Raw(MIB).fill(15)
@@ -187,8 +188,8 @@ def loses_the_page(e, seconds):
 
 @case(reference=False, families=("v4",), timeout=90)
 def page_not_there(e):
-    """The module's page cannot be read for a moment, as in page migration, or for ever. Blocks in
-    flight stay protected."""
+    """The module's page cannot be read for a moment, as during page migration, or ever again.
+    Blocks in flight stay protected."""
     for seconds in (0.2, None):
         e.check(e.child(loses_the_page, e, seconds).result(), f"the child, {seconds}")
     unpinned(e)

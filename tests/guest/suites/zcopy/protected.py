@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking sends that return at once (SDP_ASYNC_SEND). The peer never receives what the program
-writes to its memory afterwards."""
+"""Asynchronous blocking sends (SDP_ASYNC_SEND). The peer never receives what the program writes to
+its memory afterwards."""
 
 import contextlib
 import ctypes
@@ -39,7 +39,7 @@ class Counters:
 
 
 def pair(e):
-    """A pair whose near end need not wait."""
+    """A pair whose near end sends asynchronously."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -47,7 +47,7 @@ def pair(e):
 
 
 def write(m, offset, value, length):
-    """Other threads run meanwhile."""
+    """Writes to memory; other threads run meanwhile."""
     LIBC.memset(m.address + offset, value, length)
 
 
@@ -60,8 +60,8 @@ def receive(e, far, want, what="bytes"):
 
 @case(reference=False, families=("v4",), timeout=60)
 def returns_at_once(e):
-    """send(2) returns before the peer reads. The pages belong to the program again when the peer
-    has them."""
+    """send(2) returns before the peer reads. The pages are writable again when the peer has
+    them."""
     near, far = pair(e)
     m = memory.Memory(MIB).fill(1)
     want = bytes(m.map)
@@ -85,7 +85,8 @@ def written_before_it_is_read(e, near, far, m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_at_once(e):
-    """A write to the block before it is read waits, but for no reader. The bytes as sent arrive."""
+    """A write to the block before it is read waits, but not for a reader. The bytes as sent
+    arrive."""
     every = Counters()
     for size in (256 << 10, MIB, 2 * MIB):
         near, far = pair(e)
@@ -95,13 +96,13 @@ def written_at_once(e):
             e.check(counters.gained(f"async {name}") > 0, f"{size}: async {name} is 0")
         near.close()
         far.close()
-    # the peer may have space for a little of it before that
+    # the peer may have space for some of it before that
     e.check(every.gained("async copied") > 0, "nothing was copied")
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
 
 
 def in_flight(e, size=MIB):
-    """A pair, memory, and its bytes, which are on their way to a peer that does not read."""
+    """Returns a pair, memory, and its bytes, which are in flight to a peer that does not read."""
     near, far = pair(e)
     m = memory.Raw(size).fill(size)
     want = m.bytes
@@ -237,7 +238,7 @@ CHANGES = (unmaps, replaces, discards, moves, moves_a_part, moves_and_leaves_it_
 
 @case(reference=False, families=("v4",), timeout=120)
 def changed_mappings(e):
-    """Changes of the mapping, and writes there afterwards, do not change the bytes that were sent.
+    """Changes of the mapping, and later writes to it, do not change the bytes that were sent.
     """
     for change in CHANGES:
         near, far, m, want = in_flight(e)
@@ -251,8 +252,8 @@ def changed_mappings(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def written_from_elsewhere(e):
-    """Writes of another process, of the kernel and of devices to the block wait, as the program's
-    do."""
+    """Writes of another process, of the kernel and of devices to the block wait, like the
+    program's."""
     near, far, m, want = in_flight(e)
     parent = os.getpid()
 
@@ -278,7 +279,7 @@ def written_from_elsewhere(e):
     e.equal(os.readv(readable, [view(m)]), 1000, "read(2)")
     receive(e, far, want, "read(2)")
 
-    # what the peer sends is received into the block, on the same socket
+    # bytes of the peer are received into the block, on the same socket
     near, far, m, want = in_flight(e)
     data = pattern.Pattern(3).at(0, m.size)
     task = e.task(far.sendall, data)
@@ -287,7 +288,7 @@ def written_from_elsewhere(e):
     e.check(m.bytes == data, "received")
     receive(e, far, want, "recv(2)")
 
-    # a debugger does not wait: it is refused, or has waited
+    # a debugger does not wait: it is refused, or has waited before
     near, far, m, want = in_flight(e)
     try:
         with open("/proc/self/mem", "r+b", buffering=0) as file:
@@ -307,7 +308,7 @@ def calls_recv(sock, m):
 
 @case(reference=False, families=("v4",), timeout=90)
 def sent_twice(e):
-    """The same memory, and blocks that overlap, by one socket and by another."""
+    """The same memory, and overlapping blocks, sent by one socket and by another."""
     near, far, m, want = in_flight(e)
     other, end = pair(e)
     near.send(view(m))
@@ -325,7 +326,7 @@ def sent_twice(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unaligned(e):
-    """Bytes before and behind whole pages are copied."""
+    """Bytes before and after whole pages are copied."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(4)
     counters = Counters()
@@ -388,7 +389,7 @@ def large_pages(e):
 
 
 def unprotected(e, name, m):
-    """The pair by which memory was sent that cannot be protected, which is counted by this name."""
+    """Sends memory that cannot be protected, which is counted by this name; returns the pair."""
     want = m.bytes
     near, far = pair(e)
     counters = Counters()
@@ -419,9 +420,9 @@ def maps():
 
 @case(reference=False, families=("v4",), timeout=60)
 def page_taken_away(e):
-    """The page of userfaultfd's arguments is unmapped, or replaced by one whose faults nobody
-    resolves. The program loses the protection, and no call hangs. Another page of the program at
-    that place stays."""
+    """The page of userfaultfd's ioctl arguments is unmapped, or replaced by one whose faults are
+    never resolved. The program loses the protection, and no call hangs. Another page of the program
+    at that address stays."""
     def tries(absent):
         near, far = pair(e)
         m = memory.Raw(MIB).fill(1)
@@ -445,14 +446,14 @@ def page_taken_away(e):
         return True
 
     for absent in (False, True):
-        # a process of its own, since one that did so has no protection for a while
+        # a separate process, since it has no protection for a while afterwards
         e.check(e.child(tries, absent).result(), "the child")
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_privilege(e):
-    """Blocks are protected without the privilege for userfaultfd(2) of kernel faults, and the
-    program gets no descriptor of it."""
+    """Blocks are protected even if the process is not privileged for userfaultfd(2) of kernel
+    faults; it gets no descriptor of it."""
     near, far = pair(e)
 
     def sender():
@@ -502,8 +503,8 @@ def forbidden(e):
 
 
 def reused(e, seed):
-    """Memory is written to again as soon as send(2) has returned. The peer reads at any time and
-    gets the bytes as sent."""
+    """Memory is overwritten as soon as send(2) has returned. The peer reads at any time and gets
+    the bytes as sent."""
     rng = random.Random(seed)
     near, far = pair(e)
     turn = [memory.Raw(MIB) for _ in range(rng.choice((1, 2, 4)))]
@@ -579,10 +580,10 @@ def gives_up(e):
         write(m, 0, 0xEE, m.size)
 
     for n in range(40):
-        # with or without a wait for its reader: the peer reads only after the write
+        # with or without waiting for its reader: the peer reads only after the write
         e.task(send_and_touch, n).result()
         receive(e, far, bytes([n]) * m.size)
-    # one behind a block that was taken back may go in messages before it is touched
+    # a block after one that was taken back may be sent in messages before the write
     blocks, touched = (counters.gained(f"async {name}") for name in ("blocks", "touched"))
     e.check(3 <= touched <= blocks <= 10, f"{blocks} blocks of 40 sends, {touched} of them touched")
 
@@ -615,14 +616,14 @@ def takes_heart(e):
         if not counters.gained("async blocks"):
             break
     e.check(sends(4096, False) < 4096, "it has not tried again")
-    # a write to what is still in flight would be another touch
+    # a write to what is still in flight would be another write fault
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
     write(m, 0, 1, m.size)
     counters, count = Counters(), 200
     for _ in range(count):
         sends(1, False)
     gained = {name: counters.gained(f"async {name}") for name in ("blocks", "touched", "unprotected busy", "unprotected pinned", "unprotected userfaultfd")}
-    # while the page tables of the last one are being changed, one waits
+    # while the page tables of the last one are being changed, one is refused
     e.equal(gained["blocks"] + gained["unprotected busy"], count, f"blocks, of {gained}")
     e.check(gained["blocks"], "no blocks")
 

@@ -13,7 +13,7 @@ from lib.registry import case
 from .blocks import MIB, TCP, Counters, pair, pipelined, unpinned, waiting_reader
 from .figures import parameter
 
-# Reasons, and the names of their sums in sdpstats.
+# Reasons, and the names of their counters in sdpstats.
 REASONS = {"src_avail_returned": "zcopy returned", "src_avail_refused": "zcopy refused", "crossed": "zcopy void",
            "unpinnable": "zcopy unpinnable"}
 SIZE = 60000                # fits the buffers, so that a send need not wait for who reads it
@@ -27,14 +27,14 @@ class Ends:
         self.near, self.far = pair(e)
 
     def reasons(self, *others):
-        """Returns the reasons counted by each end. The sum with other sockets equals sdpstats."""
+        """Returns the reasons counted by each end. Their sum with other sockets equals sdpstats."""
         told = [{name: observe.info(sock)[name] for name in REASONS} for sock in (self.near, self.far, *others)]
         for name, total in REASONS.items():
             self.e.equal(sum(one[name] for one in told), self.counters.gained(total), f"{name} of both ends, and in sdpstats")
         return [{name: value for name, value in one.items() if value} for one in told[:2]]
 
     def copied(self, size):
-        """Checks that `size` bytes went from near to far, all copied."""
+        """Checks that `size` bytes were sent from near to far, all copied."""
         ours, theirs = observe.info(self.near), observe.info(self.far)
         self.e.equal((ours["tx_bytes"], ours["tx_read"], ours["tx_written"]), (size, 0, 0), "bytes sent, and not copied")
         self.e.equal((theirs["rx_bytes"], theirs["rx_read"], theirs["rx_written"]), (size, 0, 0), "bytes received, and not copied")
@@ -58,7 +58,7 @@ def too_small(e):
     ours, theirs = ends.copied(total)
     e.equal((ours["src_avail_sent"], theirs["sink_avail_sent"]), (0, 0), "adverts")
     e.equal(ends.reasons(), [{}, {}], "reasons")
-    # a byte more, and it is
+    # one byte more, and zero copy is used
     task = e.task(pattern.send, ends.near, 2, 65536, [65536])
     e.equal(pattern.receive(ends.far, 2, 65536, [65536], socket.MSG_WAITALL), 65536, "bytes")
     task.result()
@@ -68,7 +68,7 @@ def too_small(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sender_does_not_wait(e):
-    """Nor is a send that must not wait."""
+    """Non-blocking sends do not count either."""
     ends = Ends(e)
     data = pattern.Pattern(2).at(0, MIB)
     task = e.task(pattern.receive, ends.far, 2, MIB, [MIB])
@@ -120,7 +120,7 @@ def reader_does_not_wait(e):
 
 
 def without_memlock(function):
-    """Has a function run where no memory may be locked."""
+    """Runs a function where no memory may be locked."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
@@ -155,7 +155,7 @@ def refused_by_the_reader(e, attempt):
 
 
 def offered(e, ends):
-    """Sends a block that the other end has received the advert of."""
+    """Sends a block whose advert the other end has received."""
     task = e.task(pattern.send, ends.near, 6, MIB, [MIB])
     e.until(lambda: observe.info(ends.far)["src_avail_received"], "an advert")
     return task
@@ -187,7 +187,7 @@ def over_memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sending_over_budget(e):
-    """A sender next to another one that uses the whole budget and whose pages are not mapped yet.
+    """A sender next to another one that uses the whole limit and whose pages are not mapped yet.
     """
     ends = Ends(e)
     first, reader = pair(e)
@@ -204,7 +204,7 @@ def sending_over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def receiving_over_budget(e):
-    """A reader next to another one that uses the whole budget."""
+    """A reader next to another one that uses the whole limit."""
     with parameter("max_pinned_receive", 0):
         def attempt():
             ends = Ends(e)
@@ -255,7 +255,7 @@ def crossed(e):
             before = [observe.info(sock) for sock in (near, far)]
             task = e.task(far.recv, MIB, socket.MSG_WAITALL)
             e.until(lambda: observe.info(far)["sink_avail_sent"], "a sink advert")
-            # it is on its way
+            # the block is in flight
             data = pattern.Pattern(7).at(0, MIB)
             near.sendall(data)
             e.check(task.result() == data, "other bytes")
@@ -272,7 +272,7 @@ def crossed(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def no_credits(e):
-    """A sender whose peer does not read has to wait for its buffers; the peer does not."""
+    """A sender whose peer does not read has to wait for receive buffers; the peer does not."""
     ends = Ends(e)
     e.equal(observe.info(ends.near)["credit_stalls"], 0, "before anything was sent")
     e.fill(ends.near)
@@ -283,11 +283,11 @@ def no_credits(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_reads(e):
-    """A device without READs: a large send waits for a reader, and bytes queued before it go on. A
-    signal, or other senders, neither lose nor mix any of them. A reader's call ends by a signal,
-    too."""
+    """A device without READs: a large send waits for a reader, and bytes queued before it are still
+    sent. A signal, or other senders, neither lose nor mix any bytes. A reader's call ends by a
+    signal, too."""
     def advertising():
-        """A pair whose far end has advertised before."""
+        """Returns a pair whose far end has advertised before."""
         near, far = pipelined(e)
         task, _ = waiting_reader(e, far, MIB)
         near.sendall(bytes(MIB))

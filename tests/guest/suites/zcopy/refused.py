@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocks of sends that return at once and cannot be protected at the moment: they are sent like
-blocks without protection."""
+"""Blocks of asynchronous sends that cannot be protected at the moment: they are sent like blocks
+without protection."""
 
 import mmap
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A block of the peer's that several calls want: bytes that one of them has no space for are left
-for the others."""
+"""A block of the peer that several calls want to read: bytes without space in one call are left for
+the others."""
 
 import select
 import threading
@@ -13,7 +13,7 @@ PART = 65536
 
 
 def rest(e, far, left):
-    """The unread bytes arrive, too."""
+    """Checks that the unread bytes arrive, too."""
     far.recv_exactly(left)
     unpinned(e)
 

@@ -36,14 +36,14 @@ class File:
         fcntl.fcntl(self.pipe[1], fcntl.F_SETPIPE_SZ, MIB)
 
     def send(self, sock, at=0, end=None):
-        """sendfile(2) of these bytes; those that were sent."""
+        """Calls sendfile(2) for these bytes; returns the bytes sent."""
         start, end = at, self.size if end is None else end
         while at < end:
             at += os.sendfile(sock.fileno(), self.fd, at, end - at)
         return at - start
 
     def splice(self, sock, at=0, end=None, flags=0):
-        """The same by the pipe, with flags for the socket's end of it."""
+        """As `send`, through the pipe, with flags for the socket's end of it."""
         start, end = at, self.size if end is None else end
         while at < end:
             left = os.splice(self.fd, self.pipe[1], min(end - at, MIB), offset_src=at)
@@ -114,7 +114,7 @@ def polled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_to_a_waiting_reader(e):
-    """A reader that is ahead has the bytes written to its memory."""
+    """If a reader is already waiting, the bytes are written to its memory."""
     def attempt():
         near, far = pipelined(e)
         eager(near)
@@ -129,7 +129,7 @@ def written_to_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def held_back(e):
-    """Pages sent with MSG_MORE are sent with the next bytes, of any kind, or after a while."""
+    """Pages sent with MSG_MORE are sent with the next bytes, of any kind, or after a time limit."""
     def plain(near):
         near.send(b"x")
 
@@ -157,8 +157,8 @@ def held_back(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def end_of_file(e):
-    """sendfile(2) of more than the file has: its last pages, sent with MSG_MORE, go out when it
-    finds the end (splice_eof)."""
+    """sendfile(2) of more than the file has: its last pages, sent with MSG_MORE, are flushed at the
+    end of the file (splice_eof)."""
     near, far, file = sending(e, PIECE)
     counters = Counters()
     e.equal(os.sendfile(near.fileno(), file.fd, 0, 2 * PIECE), PIECE, "bytes sent")
@@ -171,7 +171,7 @@ def end_of_file(e):
 @case(reference=False, families=("v4",), timeout=120)
 def mixed(e):
     """Files, pipes, plain sends of all sizes, held back and not, in any order and from any offset:
-    the stream is in order."""
+    the stream stays in order."""
     near, far, file = sending(e, 12 * MIB)
     near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     choice = random.Random(5)
@@ -201,11 +201,11 @@ def mixed(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def behind_a_stall(e):
-    """Pages spliced before and after a plain send do not join while the connection waits for
+    """Pages spliced before and after a plain send are not merged while the connection waits for
     credits: its bytes stay between them."""
     near, far, file = sending(e, 4 * MIB)
     stream, at = pattern.Pattern(1).at(0, file.size), 0
-    # a socket that is polled gets an event for each message, and sends nothing before
+    # a polled socket gets an event for each message, and sends nothing before
     poller = e.keep(select.epoll())
     poller.register(near, select.EPOLLIN | select.EPOLLET)
     while calls.ioctl_int(near, consts.SIOCOUTQNSD) < PIECE and at < MIB:
@@ -247,8 +247,8 @@ def never(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def as_many_as_may_be(e):
-    """With the maximum of blocks in flight a nonblocking call gets EAGAIN, and poll reports when it
-    may continue; a blocking one waits."""
+    """With the maximum number of blocks in flight, a non-blocking call gets EAGAIN, and poll
+    reports when it may continue; a blocking one waits."""
     near, far, file = sending(e, 2 * (MOST + 2) * MIB)
     near.setblocking(False)
     at = 0
@@ -266,7 +266,7 @@ def as_many_as_may_be(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_budget(e):
-    """Beyond the budget pages are copied."""
+    """Beyond the limit pages are copied."""
     near, far, file = sending(e, 4 * MIB)
     with parameter("max_pinned_send", 0):
         counters = Counters()
@@ -279,7 +279,7 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lost(e):
-    """The connection ends with blocks in flight, and with pages held back: nothing stays pinned."""
+    """The connection ends with blocks in flight, and with pages held back: no page stays pinned."""
     for reset in (False, True):
         near, far, file = sending(e, 5 * MIB)
         file.send(near)

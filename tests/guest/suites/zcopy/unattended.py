@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program that watches its socket by epoll, and is busy elsewhere when it is woken. The module
-replies by itself to the other end's adverts and cancellations. Otherwise the other program's call
-would wait for it, and lose the connection after ten seconds."""
+"""A program whose socket is in an epoll, and that is busy elsewhere when it is woken. The module
+itself replies to the other end's adverts and cancels. Otherwise the other program's call would wait
+for it, and abort the connection after ten seconds."""
 
 import select
 import socket
@@ -20,7 +20,7 @@ def watched(e, sock):
 
 
 def answered(e, counters, name, task):
-    """The kernel has, and the other end's call has not failed."""
+    """Checks that the kernel has replied, and that the other end's call has not failed."""
     e.until(lambda: counters.gained(f"post_send SDP_MID_{name}") or not task.is_alive(), f"the {name} of an end that nobody looks at")
     if not task.is_alive():
         task.result()
@@ -28,7 +28,7 @@ def answered(e, counters, name, task):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def block(e):
-    """An advertised block is refused, and as many bytes as there is space for are copied."""
+    """An advertised block is refused, and as many bytes as fit are copied."""
     near, far = pair(e)
     watched(e, far)
     counters = Counters()
@@ -54,7 +54,7 @@ def protected_block(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sink(e):
-    """Memory of a reader is taken back after its time-out, and bytes that are sent later arrive."""
+    """Memory of a reader is taken back after its time-out, and later bytes arrive."""
     near, far = pipelined(e)
     watched(e, near)
     task, counters = waiting_reader(e, far, MIB)
@@ -67,7 +67,7 @@ def sink(e):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def small_messages(e):
-    """Bytes have as much space as elsewhere: a peer with many small messages can send as much as
+    """Small messages have as much space as with a waiting reader: a peer can send as many as
     SO_RCVBUF allows."""
     near, far = e.pair()
     watched(e, far)

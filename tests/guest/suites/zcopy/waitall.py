@@ -16,17 +16,17 @@ from .figures import parameter
 ALL = socket.MSG_WAITALL
 # Larger than one block of pinned memory.
 LARGE = 16 * MIB
-# Bytes that are compared at a time.
+# Number of bytes compared at a time.
 BLOCK = 65536
 
 
 def by_write():
-    """Makes senders wait for the reader's advert. Otherwise they may be ahead of it."""
+    """Makes senders wait for the reader's advert. Otherwise they may send before it."""
     return parameter("zcopy_ways", 2)
 
 
 def backwards(e):
-    """As pipelined(), for the other direction: (sender, reader)."""
+    """As pipelined(), for the other direction: returns (sender, reader)."""
     near, far = pair(e)
     task = e.task(pattern.send, far, 2, MIB, [MIB])
     left = MIB
@@ -54,8 +54,8 @@ def large(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def sizes(e):
-    """Unaligned sends of all sizes into large buffers: parts are returned before the buffers are
-    full."""
+    """Unaligned sends of all sizes into large buffers: partly filled blocks are returned before the
+    buffers are full."""
     choice = random.Random(11)
     counters = Counters()
     for turn in range(e.rounds(6)):
@@ -77,7 +77,7 @@ def sizes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def with_small_ones(e):
-    """Both ways at once, with messages of a few bytes between the large ones."""
+    """Both directions at once, with messages of a few bytes between the large ones."""
     near, far = pair(e)
     total = LARGE + 12345
     sends = [5 * MIB, 1, 100, 3 * MIB - 1, 4096, 2 * MIB, 2000, 65536]
@@ -92,7 +92,8 @@ def with_small_ones(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def two_readers(e):
-    """Two threads read from one socket: each byte is returned once, and each call's are in order.
+    """Two threads read from one socket: each byte is returned once, and each call's bytes are in
+    order.
     """
     near, far = pair(e)
     total, room = 24 * MIB, 3 * MIB
@@ -135,8 +136,8 @@ def two_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def part_of_it(e):
-    """A time-out, a signal, the end of the stream behind some parts: the call returns its bytes,
-    and cancels its advert."""
+    """A time-out, a signal, or the end of the stream after some bytes: the call returns them, and
+    cancels its advert."""
     some = 5 * MIB + 333
     data = pattern.Pattern(8).at(0, some + MIB)
 
@@ -182,7 +183,7 @@ def part_of_it(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def urgent(e):
-    """No call returns bytes from both sides of the urgent mark, and the stream continues behind it.
+    """No call returns bytes from both sides of the urgent mark, and the stream continues after it.
     """
     near, far = pair(e)
     first, second = 7 * MIB + 99, 9 * MIB - 1
@@ -214,7 +215,7 @@ def vectors(e):
 
 
 def scattered(e, turn):
-    """Sends from many buffers to many. Returns the number of bytes written to those."""
+    """Sends from many buffers to many. Returns the number of bytes received."""
     choice = random.Random(turn)
     small, large = (100, 4097, 5000, 65536), (200_000, 700_001, MIB)
     near, far = pipelined(e)
@@ -245,6 +246,6 @@ def scattered(e, turn):
 
 @case(reference=False, families=("v4",), timeout=240)
 def killed(e):
-    """A reader with an advert, or its sender, dies: the other end gets an error or the end, and
-    nothing stays pinned."""
+    """A reader with an advert, or its sender, dies: the other end gets an error or the end of the
+    stream, and no page stays pinned."""
     one_end_dies(e, 8, LARGE, lambda turn: turn + 3)
