@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
-/* Headers for bindgen; bindgen_parameters lists the items taken from them. */
+/*
+ * Headers and C code for bindgen; bindgen_parameters lists the items taken from them. bindgen reads
+ * the definitions of our own functions, as it does those of rust/helpers in the kernel, so that no
+ * header repeats them.
+ */
 
 #include <linux/completion.h>
 #include <asm/ioctls.h>
@@ -32,15 +36,25 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "helpers.h"
 #include "net_helpers.h"
-#include "sys/trace.h"
-#include "pin_helpers.h"
-#include "protect_helpers.h"
-#include "rdma_helpers.h"
 #include "sdp.h"
-#include "tcp_helpers.h"
-#include "watch_helpers.h"
+#include "sys/trace.h"
+
+#ifdef __BINDGEN__
+#include "helpers.c"
+#include "net_address.c"
+#include "net_helpers.c"
+#include "net_message.c"
+#include "net_namespace.c"
+#include "net_options.c"
+#include "net_wait.c"
+#include "pin_helpers.c"
+#include "protect_helpers.c"
+#include "protect_pages.c"
+#include "rdma_helpers.c"
+#include "tcp_helpers.c"
+#include "watch_helpers.c"
+#endif
 
 /*
  * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME is

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Functions that Rust cannot call directly; see helpers.h. */
+/*
+ * Inline functions and macros of the kernel as functions for Rust. Each is local to the module, has
+ * the prefix sdp_h_ and contains as little code as possible.
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/net.h>
+#include <linux/printk.h>
 #include <linux/siphash.h>
 #include <linux/stddef.h>
 #include <net/inet_sock.h>
@@ -13,7 +19,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "helpers.h"
 #include "protect_helpers.h"
 
 /* In the order of check_layout() in layout.rs. */
@@ -37,11 +42,13 @@ static const size_t sdp_layouts[] = {
 	sizeof(struct sdp_h_protect),
 };
 
+/* Copies memory that others may write meanwhile. */
 void sdp_h_copy(void *to, const void *from, size_t n)
 {
 	memcpy(to, from, n);
 }
 
+/* Uses a random key that never changes. */
 u32 sdp_h_hash(const void *bytes, size_t n)
 {
 	static siphash_key_t key __read_mostly;
@@ -50,7 +57,15 @@ u32 sdp_h_hash(const void *bytes, size_t n)
 	return siphash(bytes, n, &key);
 }
 
+/* Returns the n-th entry of the table of layouts that layout.rs compares with, or 0. */
 size_t sdp_h_layout(size_t n)
 {
 	return n < ARRAY_SIZE(sdp_layouts) ? sdp_layouts[n] : 0;
+}
+
+/* Prints a line of dynamic debug, which Rust's own pr_debug!() does not support. */
+void sdp_h_debug(const void *arguments)
+{
+	/* %pA is a core::fmt::Arguments; it is only evaluated when the line is printed. */
+	pr_debug("%pA\n", arguments);
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * Macros, inline functions and field defines of the kernel's network headers as plain functions,
- * for the socket layer.
- */
+/* The C part of a socket, and types that its C and Rust code share. */
 #ifndef IB_SDP_NET_HELPERS_H
 #define IB_SDP_NET_HELPERS_H
 
@@ -42,7 +39,7 @@ struct sdp_h_sock {
 	/* TCP socket of a descriptor of IPPROTO_SDP */
 	struct socket		*tcp;
 	wait_queue_entry_t	tcp_wakeups;	/* in the queue of tcp */
-	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */
+	struct mutex		decision;	/* held to decide between SDP and TCP; guards tcp */
 	atomic_t		undecided;	/* jobs that are put off while another has that */
 	bool			furnished;	/* the Rust part is initialised */
 	atomic_t		unaccepted;	/* whether a descriptor may be made for it */
@@ -77,102 +74,26 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 	return sk->sk_prot->ipv6_pinfo_offset != 0;
 }
 
-/* life.rs, registration.rs */
-struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
-			       int protocol, struct proto *prot, int kern,
-			       work_func_t work, work_func_t timer);
-struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
-			      work_func_t timer);
-
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
-void sdp_h_sock_discard(struct sock *sk);
-void sdp_h_child_discard(struct sock *sk);
-bool sdp_h_child_take(struct sock *sk);
 /*
  * Filled in by registration.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
  * [3] are those of IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
 extern struct proto_ops sdp_h_ops[4];
-extern struct net_proto_family sdp_h_family[2];
-extern unsigned int sdp_h_netns_id;
-int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *));
-void sdp_h_netns_stop(void);
 
-/* sock/ */
-void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on);
 enum sdp_h_callback { SDP_H_STATE_CHANGE, SDP_H_DATA_READY, SDP_H_WRITE_SPACE, SDP_H_ERROR_REPORT };
-void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which);
-bool sdp_h_cast_nodelay(const struct sock *sk);
 void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
-void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a);
-void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a);
-u16 sdp_h_num(const struct sock *sk);
-void sdp_h_set_num(struct sock *sk, u16 num);
-u32 sdp_h_uid(const struct sock *sk);
-u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk);
-u8 sdp_h_tos(const struct sock *sk);
-int sdp_h_priority(const struct sock *sk);
-bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
-bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
-bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
-			   const struct sdp_h_addr *remote, int dif);
-int sdp_h_bind_scope(struct sock *sk, int scope);
-bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex);
-int sdp_h_route(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
-		struct sdp_h_route *route);
-void sdp_h_tcp_timers(const struct sock *sk, struct sdp_h_tcp_timers *t);
 void sdp_h_custom_sockopt(struct socket *sock);
-int sdp_h_most_rmem(const struct sock *sk);
-void sdp_h_set_rmem(struct sock *sk, int bytes);
-int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
-void sdp_h_give_inq(struct msghdr *msg, int inq, bool control);
-int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given);
-void sdp_h_notice_end(struct ubuf_info *notice, bool direct);
-bool sdp_h_has_notices(const struct sock *sk);
-int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len);
-bool sdp_h_is_crowded(void);
-void sdp_h_give_way(void);
-bool sdp_h_is_watched(struct sock *sk);
-bool sdp_h_has_pollers(struct sock *sk);
-void sdp_h_wake_pollers(struct sock *sk);
-
-void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m);
-void sdp_h_memory_end(struct sdp_h_memory *m);
-
-/* Work, timer and waiting. */
-int sdp_h_wq_start(void);
-void sdp_h_wq_stop(void);
 void sdp_h_schedule(struct sdp_h_sock *s, int job);
-void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay);
-void sdp_h_cancel_timer(struct sdp_h_sock *s);
-void sdp_h_wake(struct sdp_h_sock *s, bool all);
-long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn);
 
-/* calls.rs */
-void sdp_h_nospace(struct sock *sk);
-bool sdp_h_clear_nospace(struct sock *sk);
-
-/* options.rs; the first two are in net_options.c */
-int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len);
-int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len);
-int sdp_h_get_user_int(const int __user *p, int *v);
-int sdp_h_put_user_int(int v, int __user *p);
-
-/* netns.rs, proc.rs */
-struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
-					 int (*show)(struct seq_file *, void *),
-					 int (*write)(struct file *, char *, size_t));
 /* State of an open file with rows. */
 struct sdp_h_rows {
 	struct seq_net_private net;
 	/* Lower bound of the address of the object in the next row. */
 	size_t at;
 };
-struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
-				       const struct seq_operations *ops);
-void sdp_h_proc_remove(struct net *net, const char *name);
 
 /* Module parameters that root may change at run time. */
 struct sdp_h_params {

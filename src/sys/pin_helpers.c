@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Functions for pinned pages and MRs that Rust cannot call directly; see pin_helpers.h.
- */
+/* Functions for pinned pages and MRs that Rust cannot call directly. */
 
 #include <linux/highmem.h>
 #include <linux/mm.h>
@@ -10,6 +9,12 @@
 #include <linux/uaccess.h>
 
 #include "pin_helpers.h"
+
+/* Charge to a user's RLIMIT_MEMLOCK; none if the user is NULL. */
+struct sdp_h_locked {
+	struct user_struct	*user;
+	unsigned int		pages;
+};
 
 /* --- Pinning ------------------------------------------------------------------------------- */
 

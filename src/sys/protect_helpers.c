@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Write protection of a process's memory by userfaultfd(2); see protect_helpers.h. */
+/* Write protection of a process's memory by userfaultfd(2). */
 
 #include <linux/fdtable.h>
 #include <linux/file.h>
@@ -54,6 +54,11 @@ static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slo
 static void *slot_address(struct sdp_h_protect *p, unsigned int slot)
 {
 	return kmap_local_page(p->page) + slot * SLOT_SIZE;
+}
+
+void sdp_h_protect_kick(struct sdp_h_protect *p)
+{
+	queue_work(protect_wq, &p->work);
 }
 
 /* Runs when events can be read, with the lock of the queue held. */
@@ -281,11 +286,6 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	else if (file)
 		fput(file);
 	mmdrop(p->mm);
-}
-
-void sdp_h_protect_kick(struct sdp_h_protect *p)
-{
-	queue_work(protect_wq, &p->work);
 }
 
 /* Queues `rest` after a delay; without a delay at once. */

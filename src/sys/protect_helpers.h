@@ -56,17 +56,4 @@ enum sdp_h_protectable {
 	SDP_H_PROTECT_MISUSED,			/* the file catches more than writes, and is to be closed */
 };
 
-int sdp_h_protect_start(void);
-void sdp_h_protect_stop(void);
-int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
-		       void (*rest)(struct sdp_h_protect *p));
-int sdp_h_protect_wait(struct sdp_h_protect *p);
-void sdp_h_protect_close(struct sdp_h_protect *p, bool resting);
-void sdp_h_protect_kick(struct sdp_h_protect *p);
-void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms);
-int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end);
-int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end);
-int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
-		       unsigned int capacity);
-
 #endif

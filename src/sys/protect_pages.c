@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Pages of write-protected memory, and their pins; see protect_helpers.h and pin_helpers.h. */
+/* Pages of write-protected memory, and their pins. */
 
 #include <linux/delay.h>
 #include <linux/hash.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* RDMA and memory functions that Rust cannot call directly; see rdma_helpers.h. */
+/* RDMA and memory functions that Rust cannot call directly. */
 
 #include <linux/error-injection.h>
 #include <linux/inetdevice.h>
@@ -17,15 +17,18 @@
 #include <net/ip6_route.h>
 #include <net/ipv6.h>
 #include <rdma/ib_cache.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
 
 #include "rdma_faults.h"
-#include "rdma_helpers.h"
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
 /* Batch size of the per-CPU counters. */
 #define BLOCKS_AT_ONCE (64 << 10)
 
+/* Bytes of all blocks, without the unflushed per-CPU batches. */
 atomic_long_t sdp_h_block_bytes;
 static DEFINE_PER_CPU(int, block_bytes_here);
 
@@ -38,6 +41,7 @@ static void count_block(int bytes)
 		atomic_long_add(this_cpu_xchg(block_bytes_here, 0), &sdp_h_block_bytes);
 }
 
+/* Returns the exact sum. */
 unsigned long sdp_h_all_block_bytes(void)
 {
 	long sum = atomic_long_read(&sdp_h_block_bytes);
@@ -354,6 +358,7 @@ int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_stora
 	return rdma_resolve_addr(id, (struct sockaddr *)from, (const struct sockaddr *)to, timeout_ms);
 }
 
+/* Returns 0 if an address is on an RDMA port of this host. */
 int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr)
 {
 	struct rdma_cm_id *id;

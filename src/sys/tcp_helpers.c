@@ -13,7 +13,7 @@
 #include <net/ip.h>
 #include <net/protocol.h>
 #include <net/tcp.h>
-#include "tcp_helpers.h"
+#include "net_helpers.h"
 
 static struct inet_protosw sdp_h_protosw[2];
 

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Watched address space, and memory dropped under memory pressure; see watch_helpers.h. */
+/* Watched address space, and memory dropped under memory pressure. */
 
+#include <linux/list.h>
+#include <linux/mmu_notifier.h>
 #include <linux/sched.h>
 #include <linux/shrinker.h>
+#include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
-#include "watch_helpers.h"
+/* A watched range of a process's address space. */
+struct sdp_h_watch {
+	struct mmu_interval_notifier mni;
+	spinlock_t		lock;		/* for mni's sequence and changed */
+	bool			changed;
+	struct list_head	idle;		/* in the list of what may be given up */
+	unsigned long		pages;		/* while it is in there */
+	void			(*give_up)(struct sdp_h_watch *w);
+};
 
 /*
  * Watches with idle memory, the longest idle first. give_up() is called under the lock, which
@@ -27,6 +38,13 @@ static bool take_out(struct sdp_h_watch *w)
 	return true;
 }
 
+void sdp_h_watch_busy(struct sdp_h_watch *w)
+{
+	spin_lock(&idle_lock);
+	take_out(w);
+	spin_unlock(&idle_lock);
+}
+
 static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		    unsigned long seq)
 {
@@ -37,9 +55,7 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 	w->changed = true;
 	spin_unlock(&w->lock);
 	/* Memory in use stays unchanged: its user sees the change at the end. */
-	spin_lock(&idle_lock);
-	take_out(w);
-	spin_unlock(&idle_lock);
+	sdp_h_watch_busy(w);
 	w->give_up(w);
 	return true;
 }
@@ -115,13 +131,6 @@ void sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
 	w->pages = pages;
 	idle_pages += pages;
 	list_add_tail(&w->idle, &idle_list);
-	spin_unlock(&idle_lock);
-}
-
-void sdp_h_watch_busy(struct sdp_h_watch *w)
-{
-	spin_lock(&idle_lock);
-	take_out(w);
 	spin_unlock(&idle_lock);
 }
 
