@@ -82,9 +82,7 @@ pub(crate) mod upcalls;
 pub(crate) use dispatch::{start, usable_address, Acceptor, CmLink, Endpoint, Request, Resolver};
 pub(crate) use local::CopyJob;
 pub(crate) use rdma::{listen, Listening, Service};
-pub(crate) use types::{
-    Completion, Config, Head, Limits, NotifyOn, SendCompletion, Status, BSDH, HEAD,
-};
+pub(crate) use types::{Completion, Config, Head, Limits, NotifyOn, BSDH, HEAD};
 pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;
@@ -94,6 +92,7 @@ pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
+pub(crate) use crate::sys::rdma::queues::Status;
 pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
-pub(crate) use crate::sys::rdma::send::queue::Unacknowledged;
+pub(crate) use crate::sys::rdma::send::queue::{SendCompletion, Unacknowledged};

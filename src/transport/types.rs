@@ -2,8 +2,8 @@
 
 //! Plain data types of a [`Endpoint`](super::Endpoint).
 
-use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::queues::Status;
 use kernel::prelude::*;
 
 /// Maximum size of a header, including message bytes without a buffer of their own.
@@ -31,35 +31,6 @@ pub(crate) enum NotifyOn {
     Solicited,
     /// All messages.
     Next,
-}
-
-/// Reason of a failed request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Status {
-    /// Flushed, because the connection had ended or failed before.
-    Flushed,
-    /// The peer does not acknowledge: the peer or the network is down.
-    TransportRetry,
-    /// The peer had no receive buffer for too long.
-    RnrRetry,
-    /// The peer refused access to its memory, or the message.
-    Remote,
-    /// The peer sent an unexpected message, or more than fits.
-    Protocol,
-    /// A local failure.
-    Local,
-}
-
-impl Status {
-    /// Returns the errno for a connection that fails with this status.
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Status::TransportRetry => ETIMEDOUT.into(),
-            Status::Flushed | Status::RnrRetry | Status::Remote => ECONNRESET.into(),
-            Status::Protocol => EPROTO.into(),
-            Status::Local => ECONNABORTED.into(),
-        }
-    }
 }
 
 /// Completion of a receive.
@@ -108,34 +79,6 @@ impl Head {
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }
-}
-
-/// Completion of a request of the send queue.
-pub(crate) enum SendCompletion {
-    /// The peer has received this message and all posted before it.
-    Sent {
-        /// Cookie of the request.
-        cookie: u64,
-    },
-    /// This message, transfer or invalidation has failed, and all posted after it will fail. A
-    /// message may have arrived nevertheless.
-    Failed {
-        /// Reason.
-        status: Status,
-    },
-    /// A READ or WRITE is complete: the bytes of a READ are in local memory, those of a WRITE have
-    /// arrived at the peer.
-    Moved {
-        /// Cookie of the request.
-        cookie: u64,
-        /// Number of bytes, as [`Endpoint::transfer`](super::Endpoint::transfer) returned.
-        len: u32,
-    },
-    /// The peer's access has ended.
-    Ended {
-        /// Cookie of [`Endpoint::invalidate`](super::Endpoint::invalidate).
-        cookie: u64,
-    },
 }
 
 /// Parameters of a connection.

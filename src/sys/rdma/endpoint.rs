@@ -16,11 +16,11 @@ use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
-use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
-use super::receive::{ReceiveParts, ReceiveQueue, Received};
+use super::queues::{Status, MAX_COPIED, MAX_SGES, MAX_SLOTS};
+use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::blocks::{BlockId, BlockSpan, BlockTable, Transfer};
 use super::send::message::SendWr;
-use super::send::queue::{SendParts, SendQueue, SendWc, Unacknowledged};
+use super::send::queue::{SendCompletion, SendParts, SendQueue, Unacknowledged};
 use crate::sys::rdma::buffer::Buffer;
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
@@ -274,7 +274,7 @@ impl<T: Send + 'static> Endpoint<T> {
     }
 
     /// See [`ReceiveQueue::poll`].
-    pub(crate) fn poll_receive(&mut self) -> Option<Received> {
+    pub(crate) fn poll_receive(&mut self) -> Option<Result<(Buffer, u32), Status>> {
         self.receive.poll()
     }
 
@@ -337,7 +337,7 @@ impl<T: Send + 'static> Endpoint<T> {
     }
 
     /// See [`SendQueue::poll`].
-    pub(crate) fn poll_send(&mut self) -> Option<SendWc> {
+    pub(crate) fn poll_send(&mut self) -> Option<SendCompletion> {
         self.send.poll()
     }
 

@@ -8,6 +8,8 @@
 //! together, with a single doorbell.
 
 use super::super::bindings as c;
+use super::super::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+use kernel::prelude::*;
 
 /// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 4;
@@ -17,12 +19,51 @@ pub(crate) const MAX_COPIED: usize = 64;
 /// Maximum number of messages in flight in one direction.
 pub(crate) const MAX_SLOTS: u16 = 4096;
 
-/// Status of a completion: `ib_wc_status`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WcStatus(pub(crate) c::ib_wc_status);
+/// Reason of a failed request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// Flushed, because the connection had ended or failed before.
+    Flushed,
+    /// The peer does not acknowledge: the peer or the network is down.
+    TransportRetry,
+    /// The peer had no receive buffer for too long.
+    RnrRetry,
+    /// The peer refused access to its memory, or the message.
+    Remote,
+    /// The peer sent an unexpected message, or more than fits.
+    Protocol,
+    /// A local failure.
+    Local,
+}
 
-impl WcStatus {
-    pub(crate) fn is_success(self) -> bool {
-        self.0 == c::ib_wc_status_IB_WC_SUCCESS
+impl Status {
+    /// Returns the result of a completion with this `ib_wc_status`.
+    pub(super) fn of(status: c::ib_wc_status) -> Result<(), Self> {
+        Err(match status {
+            c::ib_wc_status_IB_WC_SUCCESS => return Ok(()),
+            c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
+            c::ib_wc_status_IB_WC_RETRY_EXC_ERR | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => {
+                Status::TransportRetry
+            }
+            c::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetry,
+            c::ib_wc_status_IB_WC_REM_INV_REQ_ERR
+            | c::ib_wc_status_IB_WC_REM_ACCESS_ERR
+            | c::ib_wc_status_IB_WC_REM_OP_ERR
+            | c::ib_wc_status_IB_WC_REM_ABORT_ERR => Status::Remote,
+            c::ib_wc_status_IB_WC_LOC_LEN_ERR | c::ib_wc_status_IB_WC_BAD_RESP_ERR => {
+                Status::Protocol
+            }
+            _ => Status::Local,
+        })
+    }
+
+    /// Returns the errno of a connection that ends with this status.
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Status::TransportRetry => ETIMEDOUT.into(),
+            Status::Flushed | Status::RnrRetry | Status::Remote => ECONNRESET.into(),
+            Status::Protocol => EPROTO.into(),
+            Status::Local => ECONNABORTED.into(),
+        }
     }
 }

@@ -9,22 +9,12 @@ use super::cq::{Arming, Cq, Ready};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
-use super::queues::WcStatus;
+use super::queues::Status;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::vec::filled;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-
-/// A completion of a receive.
-pub(crate) struct Received {
-    /// The posted buffer; `None` if the device named an unposted one.
-    pub(crate) buffer: Option<Buffer>,
-    /// Status. A message of an unexpected kind is an error.
-    pub(crate) status: WcStatus,
-    /// Length of the message, at most the buffer's.
-    pub(crate) len: u32,
-}
 
 /// Reusable parts of a queue, without its QP.
 pub(super) struct ReceiveParts {
@@ -218,7 +208,8 @@ impl ReceiveQueue {
         self.cq.has_completion()
     }
 
-    pub(super) fn poll(&mut self) -> Option<Received> {
+    /// Returns the next completion: the buffer and the length of the message, at most the buffer's.
+    pub(super) fn poll(&mut self) -> Option<Result<(Buffer, u32), Status>> {
         let (wc, index) = loop {
             let wc = self.cq.take()?;
             // SAFETY: Receives contain a number, not a pointer; both are plain bits.
@@ -231,31 +222,22 @@ impl ReceiveQueue {
         let slot = usize::try_from(index)
             .ok()
             .and_then(|i| self.slots.get_mut(i));
-        let mut status = WcStatus(wc.status);
         // INVARIANT: The receive is complete, so the device no longer uses the buffer.
         let Some((buffer, mapping)) = slot.and_then(Option::take) else {
-            return Some(Received {
-                buffer: None,
-                status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
-                len: 0,
-            });
+            // not posted
+            return Some(Err(Status::Local));
         };
         self.posted = self.posted.saturating_sub(1);
-        let mut len = 0;
-        if status.is_success() {
-            // An RDMA WRITE with immediate data consumes a receive, too, but leaves it empty.
-            if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
-                len = wc.byte_len.min(buffer.capacity() as u32);
-                mapping.sync_for_cpu(&self.mapper, len as usize);
-            } else {
-                status = WcStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
-            }
+        if let Err(status) = Status::of(wc.status) {
+            return Some(Err(status));
         }
-        Some(Received {
-            buffer: Some(buffer),
-            status,
-            len,
-        })
+        // An RDMA WRITE with immediate data consumes a receive, too, but leaves it empty.
+        if wc.opcode != c::ib_wc_opcode_IB_WC_RECV {
+            return Some(Err(Status::Protocol));
+        }
+        let len = wc.byte_len.min(buffer.capacity() as u32);
+        mapping.sync_for_cpu(&self.mapper, len as usize);
+        Some(Ok((buffer, len)))
     }
 
     pub(super) fn arm(&mut self) -> Arming {

@@ -7,17 +7,15 @@
 
 use super::registry;
 use crate::memory::pinned::{Charged, Pinned};
-use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::queues::WcStatus;
-use crate::sys::rdma::send::queue::{Unacknowledged, WcKind};
+use crate::sys::rdma::send::queue::Unacknowledged;
 use crate::sys::work;
 use crate::transport::{
     Access, Arming, BlockId, BlockSpan, Completion, Key, Limits, NotifyOn, SendCompletion, SendWr,
-    Status, Transfer,
+    Transfer,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -165,22 +163,6 @@ impl Drop for Endpoint {
     }
 }
 
-fn status(s: WcStatus) -> Status {
-    match s.0 {
-        c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
-        c::ib_wc_status_IB_WC_RETRY_EXC_ERR | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => {
-            Status::TransportRetry
-        }
-        c::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetry,
-        c::ib_wc_status_IB_WC_REM_INV_REQ_ERR
-        | c::ib_wc_status_IB_WC_REM_ACCESS_ERR
-        | c::ib_wc_status_IB_WC_REM_OP_ERR
-        | c::ib_wc_status_IB_WC_REM_ABORT_ERR => Status::Remote,
-        c::ib_wc_status_IB_WC_LOC_LEN_ERR | c::ib_wc_status_IB_WC_BAD_RESP_ERR => Status::Protocol,
-        _ => Status::Local,
-    }
-}
-
 /// See the methods of [`Endpoint`](crate::transport::Endpoint) with these names.
 impl Endpoint {
     pub(crate) fn limits(&self) -> Limits {
@@ -220,30 +202,18 @@ impl Endpoint {
     }
 
     pub(crate) fn poll_receive(&mut self) -> Option<Completion> {
-        let r = self.endpoint_mut()?.poll_receive()?;
-        Some(match r.buffer {
-            Some(buffer) if r.status.is_success() => Completion::Received {
+        Some(match self.endpoint_mut()?.poll_receive()? {
+            Ok((buffer, len)) => Completion::Received {
                 buffer,
-                len: r.len,
+                len,
                 head: None,
             },
-            _ => Completion::Failed {
-                status: status(r.status),
-            },
+            Err(status) => Completion::Failed { status },
         })
     }
 
     pub(crate) fn poll_send(&mut self) -> Option<SendCompletion> {
-        let s = self.endpoint_mut()?.poll_send()?;
-        let cookie = s.cookie;
-        Some(match s.kind {
-            _ if !s.status.is_success() => SendCompletion::Failed {
-                status: status(s.status),
-            },
-            WcKind::Message => SendCompletion::Sent { cookie },
-            WcKind::Transfer(len) => SendCompletion::Moved { cookie, len },
-            WcKind::Access => SendCompletion::Ended { cookie },
-        })
+        self.endpoint_mut()?.poll_send()
     }
 
     /// Requests a notification of every message: other implementations set the solicited event for

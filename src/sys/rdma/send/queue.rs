@@ -10,39 +10,45 @@ use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{WcStatus, MAX_COPIED, MAX_SGES};
+use super::super::queues::{Status, MAX_COPIED, MAX_SGES};
 use super::blocks::BlockTable;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A completion: this work request and all before it are complete.
-pub(crate) struct SendWc {
-    /// Cookie of the work request.
-    pub(crate) cookie: u64,
-    pub(crate) status: WcStatus,
-    /// Kind of work request.
-    pub(crate) kind: WcKind,
+/// Completion of a request of the send queue.
+pub(crate) enum SendCompletion {
+    /// The peer has received this message and all posted before it.
+    Sent {
+        /// Cookie of the request.
+        cookie: u64,
+    },
+    /// This message, transfer or invalidation has failed, and all posted after it will fail. A
+    /// message may have arrived nevertheless.
+    Failed {
+        /// Reason.
+        status: Status,
+    },
+    /// A READ or WRITE is complete: the bytes of a READ are in local memory, those of a WRITE have
+    /// arrived at the peer.
+    Moved {
+        /// Cookie of the request.
+        cookie: u64,
+        /// Number of bytes, as the transfer returned.
+        len: u32,
+    },
+    /// The peer's access has ended.
+    Ended {
+        /// Cookie of the request.
+        cookie: u64,
+    },
 }
 
-impl SendWc {
+impl SendCompletion {
     /// Reported for a completion that the device must not report: the connection has to end.
-    const INVALID: Self = SendWc {
-        cookie: 0,
-        status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
-        kind: WcKind::Message,
+    const INVALID: Self = SendCompletion::Failed {
+        status: Status::Local,
     };
-}
-
-/// Kind of a completed work request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WcKind {
-    /// A message, or a request that is reported only if it fails.
-    Message,
-    /// An RDMA READ or WRITE of this many bytes of a block, or a message with as many bytes of it.
-    Transfer(u32),
-    /// An invalidation of the peer's access.
-    Access,
 }
 
 /// Kinds of work requests.
@@ -166,7 +172,7 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     head: u64,
     done: u64,
     /// Status of the position before `done`; those before it succeeded.
-    status: WcStatus,
+    status: Result<(), Status>,
     flushed: u64,
     pub(super) tail: u64,
     unsignaled: usize,
@@ -204,7 +210,7 @@ impl<T: Send + 'static> SendQueue<T> {
             first: parts.first,
             head: parts.first,
             done: parts.first,
-            status: WcStatus(c::ib_wc_status_IB_WC_SUCCESS),
+            status: Ok(()),
             flushed: parts.first,
             tail: parts.first,
             unsignaled: 0,
@@ -368,14 +374,14 @@ impl<T: Send + 'static> SendQueue<T> {
         self.blocks.is_in_use()
     }
 
-    pub(in super::super) fn poll(&mut self) -> Option<SendWc> {
+    pub(in super::super) fn poll(&mut self) -> Option<SendCompletion> {
         if self.head == self.flushed && !self.cq.is_pending() {
             return None;
         }
         loop {
             while self.head != self.done {
                 if self.is_overtaken() {
-                    return Some(SendWc::INVALID);
+                    return Some(SendCompletion::INVALID);
                 }
                 if let Some(sent) = self.retire() {
                     return Some(sent);
@@ -390,11 +396,11 @@ impl<T: Send + 'static> SendQueue<T> {
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
                 // Unknown, or reported twice: completes nothing.
-                return Some(SendWc::INVALID);
+                return Some(SendCompletion::INVALID);
             }
             // INVARIANT: A send queue completes in order, which `is_overtaken` checks.
             self.done = position.wrapping_add(1);
-            self.status = WcStatus(wc.status);
+            self.status = Status::of(wc.status);
         }
     }
 
@@ -411,11 +417,11 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     /// Takes the complete request at `head` out of the ring; returns it if it is to be reported.
-    fn retire(&mut self) -> Option<SendWc> {
+    fn retire(&mut self) -> Option<SendCompletion> {
         let last = self.head.wrapping_add(1) == self.done;
         let status = match last {
             true => self.status,
-            false => WcStatus(c::ib_wc_status_IB_WC_SUCCESS),
+            false => Ok(()),
         };
         let index = self.slot_of(self.head);
         let following = self.slot_of(self.head.wrapping_add(1));
@@ -428,52 +434,51 @@ impl<T: Send + 'static> SendQueue<T> {
         slot.kept = Default::default();
         let (cookie, what) = (slot.cookie, slot.what);
         self.head = self.head.wrapping_add(1);
-        let ok = status.is_success();
-        let kind = match what {
+        let ok = status.is_ok();
+        let completion = match what {
             WrKind::Message => {
                 self.messages = self.messages.saturating_sub(1);
                 // One message completes those before it.
                 if !last && following == WrKind::Message {
                     return None;
                 }
-                WcKind::Message
+                SendCompletion::Sent { cookie }
             }
             WrKind::Probe => {
                 self.probes = self.probes.saturating_sub(1);
                 if ok {
                     return None;
                 }
-                WcKind::Message
+                SendCompletion::Sent { cookie }
             }
             WrKind::Register { index } => {
                 self.blocks.unused(index);
                 if ok {
                     return None;
                 }
-                WcKind::Message
+                SendCompletion::Sent { cookie }
             }
             WrKind::Transfer { index, len, read } => {
                 self.blocks.unused(index);
                 self.blocks.moved(read);
-                WcKind::Transfer(len)
+                SendCompletion::Moved { cookie, len }
             }
             WrKind::Lent { index, len } => {
                 self.messages = self.messages.saturating_sub(1);
                 self.blocks.unused(index);
-                WcKind::Transfer(len)
+                SendCompletion::Moved { cookie, len }
             }
             WrKind::Invalidate { index } => {
                 self.blocks.unused(index);
                 if ok {
                     self.blocks.invalidated(index);
                 }
-                WcKind::Access
+                SendCompletion::Ended { cookie }
             }
         };
-        Some(SendWc {
-            cookie,
-            status,
-            kind,
+        Some(match status {
+            Ok(()) => completion,
+            Err(status) => SendCompletion::Failed { status },
         })
     }
 
