@@ -345,6 +345,9 @@ impl<M> TxBlocks<M> {
 pub(crate) mod call;
 #[path = "tx_blocks_collected.rs"]
 mod collected;
+#[cfg(test)]
+#[path = "tx_blocks_model_tests.rs"]
+mod model_tests;
 #[path = "tx_blocks_protected.rs"]
 mod protected;
 #[cfg(test)]
