@@ -21,8 +21,6 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "rdma_faults.h"
-
 /* --- Memory -------------------------------------------------------------------------------- */
 
 /* Batch size of the per-CPU counters. */
@@ -298,12 +296,12 @@ void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_
 
 int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
-	return sdp_h_faulty_post_send(qp, wr);
+	return ib_post_send(qp, wr, NULL);
 }
 
 int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
-	return sdp_h_faulty_post_recv(qp, wr);
+	return ib_post_recv(qp, wr, NULL);
 }
 
 #ifdef CONFIG_FAIL_FUNCTION
@@ -312,11 +310,6 @@ ALLOW_ERROR_INJECTION(sdp_h_ib_map_error, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_send, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
 #endif
-
-int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
-{
-	return sdp_h_faulty_poll(cq, n, wc);
-}
 
 /* --- Addresses ----------------------------------------------------------------------------- */
 

@@ -239,7 +239,7 @@ impl Cq {
         if self.next == self.end {
             let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
             // SAFETY: By the invariants the CQ exists, and there is space for `n` completions.
-            let got = unsafe { c::sdp_h_ib_poll(self.raw.as_ptr(), n, self.wcs.as_mut_ptr()) };
+            let got = unsafe { c::ib_poll_cq(self.raw.as_ptr(), n, self.wcs.as_mut_ptr()) };
             self.next = 0;
             self.end = usize::try_from(got).unwrap_or(0).min(self.wcs.len());
             self.pending = false;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Work requests that were posted successfully and complete with an error. src/sys/rdma_faults.c
+"""Work requests that were posted successfully and complete with an error. kernel/sdp_verbs_faults.c
 corrupts one, and its own device or the peer's reports it. The connection ends at both sides, each
 with its errno. Every page is unpinned, no objects are left on the devices, and other connections
 continue."""
@@ -91,7 +91,7 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
         for number in numbers:
             for _ in range(10):
                 near, far = pair(e)
-                with faults.verb("sdp_h_late_" + name, number, way) as hit:
+                with faults.verb("late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
                 # Either end may advertise late, so that the number is not reached: then repeat.
