@@ -27,9 +27,10 @@ mod spliced;
 
 use super::budget::{Account, Charge, Use};
 use super::notify::{Accounting, Notify, Watch};
+use crate::sys::errno::{ENOBUFS, EOPNOTSUPP};
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
-use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
+use crate::sys::pin::{Locked, Pages, PinTerm, PAGE};
 use crate::sys::rdma::block::{Block, OwnedBlock};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::watch::{self, Watched};
@@ -39,30 +40,6 @@ use kernel::sync::Arc;
 
 /// Maximum number of pages in one block for a local peer: 2 MiB, as with devices.
 const MOST_PAGES: usize = (2 << 20) / PAGE;
-
-/// Reason why memory was not pinned: the bytes are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// Not memory of a program, as in splice(2), or no bytes are left.
-    NotUser,
-    /// Cannot be pinned, or not be accessed. A copy distinguishes these cases.
-    Fault,
-    /// The limit of this direction is reached.
-    Budget,
-    /// The user's `RLIMIT_MEMLOCK` is reached.
-    MemoryLock,
-    /// Out of memory.
-    NoMemory,
-}
-
-impl From<Unpinnable> for Refusal {
-    fn from(why: Unpinnable) -> Self {
-        match why {
-            Unpinnable::NotUser => Refusal::NotUser,
-            Unpinnable::Fault => Refusal::Fault,
-        }
-    }
-}
 
 /// Allocates and pins blocks of one connection. Context: process, without locks.
 #[derive(Clone)]
@@ -223,14 +200,17 @@ impl Block<Charged> {
     ///
     /// # Errors
     ///
-    /// Returns the reason on failure; the caller has to copy then.
+    /// The caller has to copy: `EOPNOTSUPP`: not memory of a program, as in splice(2), or no bytes
+    /// are left. `EFAULT`: it cannot be pinned or accessed, which a copy distinguishes. `ENOBUFS`:
+    /// the limit of this direction is reached. `EPERM`: the user's `RLIMIT_MEMLOCK` is reached.
+    /// `ENOMEM`.
     pub(crate) fn pin_source(
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
         hold: PinTerm,
         account: &Arc<Account>,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<usize> {
         let piece = from.piece(most);
         let piece = match self.caches() {
             true => piece,
@@ -250,7 +230,7 @@ impl Block<Charged> {
         most: usize,
         how: (PinTerm, Accounting),
         account: &Arc<Account>,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<usize> {
         self.pin_seen(from, most, how, account, &mut |_, _| ())
     }
 
@@ -274,7 +254,7 @@ impl Block<Charged> {
         most: usize,
         hold: PinTerm,
         account: &Arc<Account>,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<usize> {
         let piece = to.piece(most);
         let how = (hold, Accounting::Here);
         self.pin_range(account, Use::Receive, piece, how, |pages, len, hold| {
@@ -288,9 +268,9 @@ impl Block<Charged> {
         purpose: Use,
         range: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Accounting),
-        mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
-    ) -> Result<usize, Refusal> {
-        let (address, len) = cut(most_pages(self.mapper()), range.ok_or(Refusal::NotUser)?);
+        mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize>,
+    ) -> Result<usize> {
+        let (address, len) = cut(most_pages(self.mapper()), range.ok_or(EOPNOTSUPP)?);
         // memory without a user address has the offset in its first page as address
         let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
@@ -319,7 +299,7 @@ impl Block<Charged> {
                 self.data.watched = Some(watched);
             }
             // memory that must not stay pinned may be pinned for a short time
-            if n != Err(Refusal::Fault) || hold == PinTerm::Long {
+            if n != Err(EFAULT) || hold == PinTerm::Long {
                 return n;
             }
         }
@@ -332,28 +312,28 @@ impl Block<Charged> {
         account: &Arc<Account>,
         purpose: Use,
         (pages, counted, for_peer): (usize, Accounting, bool),
-        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
-    ) -> Result<usize, Refusal> {
+        pin: impl FnOnce(&mut Pages) -> Result<usize>,
+    ) -> Result<usize> {
         if pages == 0 {
-            return Err(Refusal::NotUser);
+            return Err(EOPNOTSUPP.into());
         }
         // idle memory is released for the next attempt, which takes some time
         let mut charge = account.charge(purpose, pages).ok_or_else(|| {
             watch::shrink(pages);
-            Refusal::Budget
+            ENOBUFS
         })?;
         let locked = match counted {
             Accounting::ByNotice => None,
             _ => Some(Locked::new(pages).ok_or_else(|| {
                 account.count_unlockable();
                 watch::shrink(pages);
-                Refusal::MemoryLock
+                EPERM
             })?),
         };
         let n = self.pin(pin)?;
         if self.map_for(purpose, for_peer).is_err() {
             self.release();
-            return Err(Refusal::NoMemory);
+            return Err(ENOMEM);
         }
         charge.shrink(self.count());
         (self.data.charge, self.data.locked) = (Some(charge), locked);

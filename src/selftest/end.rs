@@ -4,8 +4,6 @@
 
 use crate::conn::SdpSock;
 use crate::memory::budget::Account;
-use crate::memory::pinned::Refusal;
-use crate::sys::errno::ENOBUFS;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
 use crate::transport::{
@@ -126,12 +124,10 @@ impl End {
             })?,
             false => source(address, len, |s| p.pin_source(s, len, term, &self.account))?,
         };
-        match pinned {
-            Ok(n) if n == len => self.on(|c| c.post_block(p))?.map_err(|_| ENOSPC),
-            Err(Refusal::Budget) => Err(ENOBUFS.into()),
-            Err(Refusal::MemoryLock) => Err(EPERM),
-            _ => Err(EFAULT),
+        if pinned? != len {
+            return Err(EFAULT);
         }
+        self.on(|c| c.post_block(p))?.map_err(|_| ENOSPC)
     }
 
     /// Posts a block and gives the peer access.

@@ -8,7 +8,7 @@
 //! does not access their contents. [`Locked`] charges them to the user's `RLIMIT_MEMLOCK`.
 
 use super::bindings as c;
-use super::errno::{Errno, EOPNOTSUPP};
+use super::errno::EOPNOTSUPP;
 use super::vec;
 use core::ptr::null_mut;
 use kernel::alloc;
@@ -28,15 +28,6 @@ pub(crate) enum PinTerm {
     /// For a time that depends on the peer. Refuses memory whose pages the kernel must be able to
     /// take back, or whose writes it must track.
     Long,
-}
-
-/// Reason why pages were not pinned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unpinnable {
-    /// Not program memory: a kernel caller, as for splice(2), or no bytes are left.
-    NotUser,
-    /// Pages cannot be pinned or accessed. A copy may still succeed.
-    Fault,
 }
 
 /// List of the pages of one block of memory.
@@ -213,6 +204,11 @@ impl Pages {
 
     /// Unpins the pages, and pins those of the next bytes, up to `most`. Sleeps and may fault.
     ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: not program memory: a kernel caller, as for splice(2), or no bytes are left.
+    /// `EFAULT`: pages cannot be pinned or accessed; a copy may still succeed. `ENOMEM`.
+    ///
     /// # Safety
     ///
     /// `iter` is valid and does not change during the call; `written` is true for a destination.
@@ -222,10 +218,10 @@ impl Pages {
         most: usize,
         hold: PinTerm,
         written: bool,
-    ) -> Result<usize, Unpinnable> {
+    ) -> Result<usize> {
         // the first and the last page may be used in part
         let pages = (most / PAGE).saturating_add(2);
-        self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
+        self.reserve(pages)?;
         let capacity = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
         let (mut offset, mut pinned) = (0, 0);
         if !written && self.sent.is_none() && COUNTED.load(Relaxed) {
@@ -247,10 +243,8 @@ impl Pages {
             )
         };
         let Ok(got) = u32::try_from(got) else {
-            return Err(match i32::try_from(got.wrapping_neg()).map(Errno) {
-                Ok(EOPNOTSUPP) => Unpinnable::NotUser,
-                _ => Unpinnable::Fault,
-            });
+            let not_user = got.wrapping_neg() == EOPNOTSUPP.0 as isize;
+            return Err(if not_user { EOPNOTSUPP.into() } else { EFAULT });
         };
         // INVARIANT: The function has pinned that many pages, which contain that many bytes.
         // SAFETY: It has written as many elements, which is not more than there is space for.

@@ -8,7 +8,6 @@ use super::advert::Advert;
 use super::posted::Posted;
 use crate::memory::budget::Account;
 use crate::memory::notify::Notify;
-use crate::memory::pinned::Refusal;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Access, Endpoint, Pinned, Watch};
@@ -35,7 +34,7 @@ impl<'a> PinnedCall<'a> {
         sk: &'a SdpSock,
         piece: Option<(usize, usize)>,
         least: usize,
-        pin: impl FnOnce(&mut Pinned, &Arc<Account>) -> Result<usize, Refusal>,
+        pin: impl FnOnce(&mut Pinned, &Arc<Account>) -> Result<usize>,
     ) -> Option<Self> {
         let mut block = sk.space_for(piece?)?;
         let len = match sk.account() {

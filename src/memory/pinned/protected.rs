@@ -4,7 +4,7 @@
 
 use super::super::budget::{Account, Use};
 use super::super::notify::Accounting;
-use super::{Charged, Pinned, Pinning, Refusal};
+use super::{Charged, Pinned, Pinning};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm};
 use crate::sys::rdma::block::Block;
@@ -23,7 +23,7 @@ impl Block<Charged> {
         how: (PinTerm, Accounting),
         account: &Arc<Account>,
         seen: &mut dyn FnMut(&Pages, Ranges<'_>),
-    ) -> Result<usize, Refusal> {
+    ) -> Result<usize> {
         let piece = from.run(most);
         self.pin_range(account, Use::Send, piece, how, |pages, len, hold| {
             let n = from.pin(pages, len, hold)?;

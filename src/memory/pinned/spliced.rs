@@ -4,9 +4,10 @@
 //! references to the pages, not pins.
 
 use super::super::budget::{Account, Use};
-use super::{Charged, Refusal};
+use super::Charged;
+use crate::sys::errno::{ENOBUFS, EOPNOTSUPP};
 use crate::sys::net::message::SendMsg;
-use crate::sys::pin::{Pages, Unpinnable, PAGE};
+use crate::sys::pin::PAGE;
 use crate::sys::rdma::block::Block;
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
@@ -17,12 +18,7 @@ impl Block<Charged> {
     pub(crate) fn collect(&mut self) -> Result {
         self.data.watched = None;
         self.clear();
-        let reserve = |pages: &mut Pages| {
-            pages
-                .reserve(usize::MAX)
-                .map_or(Err(Unpinnable::Fault), |()| Ok(0))
-        };
-        self.pin(reserve).map_err(|_| ENOMEM)?;
+        self.pin(|pages| pages.reserve(usize::MAX).map(|()| 0))?;
         self.data.held.xchg(true, Full);
         Ok(())
     }
@@ -33,16 +29,16 @@ impl Block<Charged> {
     ///
     /// # Errors
     ///
-    /// `Err`: the reason that no more can be added.
+    /// `EOPNOTSUPP`: the call has no bytes left. `ENOBUFS`: the limit of this direction is reached.
     pub(crate) fn add_pages(
         &mut self,
         from: &SendMsg<'_>,
         most: usize,
         account: &Arc<Account>,
-    ) -> Result<usize, Refusal> {
-        let (at, len) = from.run(most).ok_or(Refusal::NotUser)?;
+    ) -> Result<usize> {
+        let (at, len) = from.run(most).ok_or(EOPNOTSUPP)?;
         let pages = (at % PAGE).saturating_add(len).div_ceil(PAGE);
-        let mut charge = account.charge(Use::Send, pages).ok_or(Refusal::Budget)?;
+        let mut charge = account.charge(Use::Send, pages).ok_or(ENOBUFS)?;
         let before = self.count();
         let n = self.add(|pages| from.add_pages(pages, len));
         charge.shrink(self.count().saturating_sub(before));

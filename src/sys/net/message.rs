@@ -3,7 +3,7 @@
 //! The `struct msghdr` of one sendmsg(2) or recvmsg(2) call.
 
 use super::super::bindings as c;
-use super::super::pin::{Pages, PinTerm, Unpinnable};
+use super::super::pin::{Pages, PinTerm};
 use core::marker::PhantomData;
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
@@ -97,12 +97,7 @@ impl<'a> SendMsg<'a> {
 
     /// Pins the pages of the next bytes, without consuming them: `most`, or fewer if they are in
     /// several [runs](SendMsg::run). May sleep in a page fault.
-    pub(crate) fn pin(
-        &mut self,
-        pages: &mut Pages,
-        most: usize,
-        hold: PinTerm,
-    ) -> Result<usize, Unpinnable> {
+    pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
     }
@@ -244,12 +239,7 @@ impl<'a> RecvMsg<'a> {
     /// Pins the pages for the next bytes, without filling them: for `most` bytes, or fewer if the
     /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
     /// received into them.
-    pub(crate) fn pin(
-        &mut self,
-        pages: &mut Pages,
-        most: usize,
-        hold: PinTerm,
-    ) -> Result<usize, Unpinnable> {
+    pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
         // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
     }

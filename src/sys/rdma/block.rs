@@ -19,7 +19,7 @@
 //! the block.
 
 use super::super::deferred::DropInWorker;
-use super::super::pin::{Pages, Unpinnable};
+use super::super::pin::Pages;
 use super::dma::Direction;
 use super::mapper::Mapper;
 use super::sg::SgMapping;
@@ -68,12 +68,9 @@ impl<T> Block<T> {
     }
 
     /// Releases the pages, and pins others by `pin`. Context: process.
-    pub(crate) fn pin(
-        &mut self,
-        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
-    ) -> Result<usize, Unpinnable> {
+    pub(crate) fn pin(&mut self, pin: impl FnOnce(&mut Pages) -> Result<usize>) -> Result<usize> {
         self.release();
-        self.change(pin).unwrap_or(Err(Unpinnable::Fault))
+        self.change(pin).unwrap_or(Err(EFAULT))
     }
 
     /// Adds pages by `add`, and returns its result: 0 if the pages are mapped.
