@@ -10,7 +10,7 @@ use super::super::bindings as c;
 use super::super::debug::debug;
 use super::block::OwnedBlock;
 use super::context::Context;
-use super::cq::{Arming, Cq, Ready};
+use super::cq::{Arming, Ready};
 use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
@@ -115,15 +115,12 @@ impl QueueSet {
     fn new(device: &DeviceRef, sizes: &Sizes) -> Result<Self> {
         // one interrupt serves both CQs
         let vector = device.next_vector();
-        let cq = Cq::new(device, u32::from(sizes.receive_slots), vector)?;
-        let receive = ReceiveParts::new(cq, sizes.receive_slots)?;
-        let cq = Cq::new(device, u32::from(sizes.send_slots), vector)?;
-        let send = SendParts::new(cq, sizes.send_slots, sizes.max_sge)?;
+        let send_sges = sizes.max_sge.saturating_add(1);
         // INVARIANT: All parts are new.
         Ok(QueueSet {
             sizes: *sizes,
-            receive,
-            send,
+            receive: ReceiveParts::new(device, vector, sizes.receive_slots, 1)?,
+            send: SendParts::new(device, vector, sizes.send_slots, send_sges)?,
             pd: Pd::new(device)?,
         })
     }

@@ -9,6 +9,9 @@
 
 use super::super::bindings as c;
 use super::super::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+use super::super::vec::filled;
+use super::cq::Cq;
+use super::device::DeviceRef;
 use kernel::prelude::*;
 
 /// Maximum number of payload segments in one message.
@@ -65,5 +68,54 @@ impl Status {
             Status::Protocol => EPROTO.into(),
             Status::Local => ECONNABORTED.into(),
         }
+    }
+}
+
+/// The parts of a queue that can be reused with another QP.
+pub(super) struct QueueParts<Slot, Wr> {
+    pub(super) cq: Cq,
+    pub(super) slots: KVec<Slot>,
+    pub(super) wrs: KVec<Wr>,
+    sges: KVec<c::ib_sge>,
+    /// Number of `sges` of a slot.
+    per_slot: usize,
+    /// Number of the first work request.
+    pub(super) first: u64,
+}
+
+impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
+    /// Makes a CQ, and slots with one work request and `sges` pieces of memory each.
+    pub(super) fn new(device: &DeviceRef, vector: u32, slots: u16, sges: u8) -> Result<Self> {
+        let (n, per_slot) = (usize::from(slots), usize::from(sges));
+        Ok(QueueParts {
+            cq: Cq::new(device, slots.into(), vector)?,
+            slots: filled(n, GFP_KERNEL, Slot::default)?,
+            wrs: filled(n, GFP_KERNEL, Wr::default)?,
+            sges: filled(n.saturating_mul(per_slot), GFP_KERNEL, c::ib_sge::default)?,
+            per_slot,
+            first: 0,
+        })
+    }
+
+    /// Returns true unless its CQ is known to be broken.
+    pub(super) fn works(&self) -> bool {
+        !self.cq.has_failed()
+    }
+
+    /// Returns a slot, with its work request and its pieces of memory.
+    pub(super) fn slot(&mut self, at: usize) -> Option<(&mut Slot, &mut Wr, &mut [c::ib_sge])> {
+        let first = at.saturating_mul(self.per_slot);
+        let sges = self.sges.get_mut(first..)?.get_mut(..self.per_slot)?;
+        Some((self.slots.get_mut(at)?, self.wrs.get_mut(at)?, sges))
+    }
+
+    /// Empties all slots and returns the parts, if they can be reused. The QP is destroyed; the
+    /// next one numbers its work requests from `first`.
+    pub(super) fn retire(mut self, first: u64) -> Option<Self> {
+        for slot in &mut self.slots {
+            *slot = Slot::default();
+        }
+        self.first = first;
+        self.cq.retire().then_some(self)
     }
 }

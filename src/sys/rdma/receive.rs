@@ -9,40 +9,13 @@ use super::cq::{Arming, Cq, Ready};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
-use super::queues::Status;
+use super::queues::{QueueParts, Status};
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::vec::filled;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Reusable parts of a queue, without its QP.
-pub(super) struct ReceiveParts {
-    cq: Cq,
-    slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
-    wrs: KVec<c::ib_recv_wr>,
-    sges: KVec<c::ib_sge>,
-    /// Number of its first work request.
-    first: u64,
-}
-
-impl ReceiveParts {
-    /// Returns true unless its CQ is known to be broken.
-    pub(super) fn works(&self) -> bool {
-        !self.cq.has_failed()
-    }
-
-    pub(super) fn new(cq: Cq, slots: u16) -> Result<Self> {
-        let n = usize::from(slots.max(1));
-        Ok(ReceiveParts {
-            cq,
-            slots: filled(n, GFP_KERNEL, || None)?,
-            wrs: filled(n, GFP_KERNEL, c::ib_recv_wr::default)?,
-            sges: filled(n, GFP_KERNEL, c::ib_sge::default)?,
-            first: 0,
-        })
-    }
-}
+pub(super) type ReceiveParts = QueueParts<Option<(Buffer, Arc<Mapping>)>, c::ib_recv_wr>;
 
 /// Ring of posted receive buffers.
 ///
@@ -53,14 +26,10 @@ impl ReceiveParts {
 /// posted.
 pub(super) struct ReceiveQueue {
     qp: Option<Arc<QueuePair>>,
-    cq: Cq,
+    /// Its work requests are numbered by slots.
+    parts: ReceiveParts,
     mapper: Arc<MapperOwner>,
     lkey: u32,
-    slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
-    wrs: KVec<c::ib_recv_wr>,
-    sges: KVec<c::ib_sge>,
-    /// Number of the first work request; they are numbered by slots.
-    first: u64,
     queued_from: usize,
     queued: usize,
     posted: u16,
@@ -71,13 +40,9 @@ impl ReceiveQueue {
     pub(super) fn new(parts: ReceiveParts, mapper: &Arc<MapperOwner>, lkey: u32) -> Self {
         ReceiveQueue {
             qp: None,
-            cq: parts.cq,
+            parts,
             mapper: mapper.clone(),
             lkey,
-            slots: parts.slots,
-            wrs: parts.wrs,
-            sges: parts.sges,
-            first: parts.first,
             queued_from: 0,
             queued: 0,
             posted: 0,
@@ -85,22 +50,15 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns the reusable parts, if any. The QP is destroyed.
-    pub(super) fn into_parts(mut self) -> Option<ReceiveParts> {
-        self.slots.iter_mut().for_each(|slot| *slot = None);
-        let reusable = self.cq.retire();
-        reusable.then(|| ReceiveParts {
-            cq: self.cq,
-            first: self.first.wrapping_add(self.slots.len() as u64),
-            slots: self.slots,
-            wrs: self.wrs,
-            sges: self.sges,
-        })
+    /// See [`QueueParts::retire`].
+    pub(super) fn into_parts(self) -> Option<ReceiveParts> {
+        let first = self.parts.first.wrapping_add(self.parts.slots.len() as u64);
+        self.parts.retire(first)
     }
 
     /// Starts notifying `ready` of completions.
     pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
-        self.cq.begin(ready);
+        self.parts.cq.begin(ready);
     }
 
     pub(super) fn attach(&mut self, qp: &Arc<QueuePair>) {
@@ -108,7 +66,7 @@ impl ReceiveQueue {
     }
 
     pub(super) fn cq(&self) -> &Cq {
-        &self.cq
+        &self.parts.cq
     }
 
     pub(super) fn mapper(&self) -> &Arc<Mapper> {
@@ -116,7 +74,7 @@ impl ReceiveQueue {
     }
 
     pub(super) fn slots(&self) -> u16 {
-        self.slots.len() as u16
+        self.parts.slots.len() as u16
     }
 
     pub(super) fn posted(&self) -> u16 {
@@ -127,7 +85,7 @@ impl ReceiveQueue {
     fn index(&self, n: usize) -> usize {
         // The number of slots is not 0, which the compiler cannot prove.
         let position = self.queued_from.wrapping_add(n);
-        position.checked_rem(self.slots.len()).unwrap_or(0)
+        position.checked_rem(self.parts.slots.len()).unwrap_or(0)
     }
 
     /// Queues a buffer, which is mapped for the device to write to.
@@ -136,7 +94,7 @@ impl ReceiveQueue {
     ///
     /// Returns the buffer if it is not mapped for receiving, or the queue is full or broken.
     pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
-        if self.queued == self.slots.len() && self.flush().is_err() {
+        if self.queued == self.parts.slots.len() && self.flush().is_err() {
             return Err(b);
         }
         let index = self.index(self.queued);
@@ -144,11 +102,8 @@ impl ReceiveQueue {
         let Some(mapping) = mapping.cloned() else {
             return Err(b);
         };
-        let (Some(slot), Some(sge), Some(wr)) = (
-            self.slots.get_mut(index),
-            self.sges.get_mut(index),
-            self.wrs.get_mut(index),
-        ) else {
+        let number = self.parts.first.wrapping_add(index as u64);
+        let Some((slot, wr, [sge, ..])) = self.parts.slot(index) else {
             return Err(b);
         };
         if self.broken || slot.is_some() {
@@ -164,7 +119,7 @@ impl ReceiveQueue {
             num_sge: 1,
             ..Default::default()
         };
-        wr.__bindgen_anon_1.wr_id = self.first.wrapping_add(index as u64);
+        wr.__bindgen_anon_1.wr_id = number;
         *slot = Some((b, mapping));
         self.queued = self.queued.saturating_add(1);
         self.posted = self.posted.saturating_add(1);
@@ -182,7 +137,7 @@ impl ReceiveQueue {
         if self.queued == 0 {
             return Ok(());
         }
-        let wrs = self.wrs.as_mut_ptr();
+        let wrs = self.parts.wrs.as_mut_ptr();
         let mut first = core::ptr::null_mut();
         for i in (0..self.queued).rev() {
             // SAFETY: The index is below the length of the vector.
@@ -205,23 +160,23 @@ impl ReceiveQueue {
     }
 
     pub(super) fn has_completion(&mut self) -> bool {
-        self.cq.has_completion()
+        self.parts.cq.has_completion()
     }
 
     /// Returns the next completion: the buffer and the length of the message, at most the buffer's.
     pub(super) fn poll(&mut self) -> Option<Result<(Buffer, u32), Status>> {
         let (wc, index) = loop {
-            let wc = self.cq.take()?;
+            let wc = self.parts.cq.take()?;
             // SAFETY: Receives contain a number, not a pointer; both are plain bits.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
             // an earlier number belongs to a QP that used this CQ before
-            if let Some(index) = number.checked_sub(self.first) {
+            if let Some(index) = number.checked_sub(self.parts.first) {
                 break (wc, index);
             }
         };
         let slot = usize::try_from(index)
             .ok()
-            .and_then(|i| self.slots.get_mut(i));
+            .and_then(|i| self.parts.slots.get_mut(i));
         // INVARIANT: The receive is complete, so the device no longer uses the buffer.
         let Some((buffer, mapping)) = slot.and_then(Option::take) else {
             // not posted
@@ -241,6 +196,6 @@ impl ReceiveQueue {
     }
 
     pub(super) fn arm(&mut self) -> Arming {
-        self.cq.arm()
+        self.parts.cq.arm()
     }
 }

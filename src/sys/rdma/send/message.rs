@@ -55,14 +55,7 @@ impl<T: Send + 'static> SendQueue<T> {
             true => 1,
             false => self.name_payload(index, message.payload)?,
         };
-        let per_slot = usize::from(self.max_sge).saturating_add(1);
-        let (Some(slot), Some(sges), Some(wr)) = (
-            self.slots.get_mut(index),
-            self.sges.chunks_exact_mut(per_slot).nth(index),
-            self.wrs.get_mut(index),
-        ) else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, sges) = self.parts.slot(index).ok_or(EINVAL)?;
         *sges.first_mut().ok_or(EINVAL)? = first;
         slot.cookie = message.cookie;
         slot.what = WrKind::Message;
@@ -122,17 +115,10 @@ impl<T: Send + 'static> SendQueue<T> {
     /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of SGEs, including
     /// the header's.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
-        let per_slot = usize::from(self.max_sge).saturating_add(1);
-        let sges = self.sges.chunks_exact_mut(per_slot).nth(index);
-        let (Some(slot), Some((_, sges))) = (
-            self.slots.get_mut(index),
-            sges.and_then(<[_]>::split_first_mut),
-        ) else {
-            return Err(EINVAL);
-        };
+        let (slot, _, sges) = self.parts.slot(index).ok_or(EINVAL)?;
         let mut used = 1;
         // The buffers of an earlier message in this slot were dropped at its completion.
-        let places = sges.iter_mut().zip(&mut slot.kept);
+        let places = sges.iter_mut().skip(1).zip(&mut slot.kept);
         let payload = payload.iter().filter(|s| s.len != 0);
         for (n, (s, (sge, kept))) in (2..).zip(payload.zip(places)) {
             let mapper = self.mapper.mapper();
@@ -164,9 +150,7 @@ impl<T: Send + 'static> SendQueue<T> {
             return Err(ENOSPC);
         }
         let index = self.slot_of(self.tail);
-        let (Some(slot), Some(wr)) = (self.slots.get_mut(index), self.wrs.get_mut(index)) else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, _) = self.parts.slot(index).ok_or(EINVAL)?;
         slot.what = WrKind::Probe;
         wr.rdma().wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
         self.probes = self.probes.saturating_add(1);

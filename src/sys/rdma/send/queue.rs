@@ -4,13 +4,12 @@
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
-use super::super::super::vec::filled;
 use super::super::cq::{Arming, Cq, Ready};
 use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{Status, MAX_COPIED, MAX_SGES};
+use super::super::queues::{QueueParts, Status, MAX_COPIED, MAX_SGES};
 use super::blocks::BlockTable;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -70,7 +69,7 @@ pub(super) enum WrKind {
 
 /// A slot: one work request in flight.
 #[derive(Default)]
-pub(super) struct SendSlot {
+pub(in super::super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
     /// Set if the request has its own completion.
@@ -82,25 +81,27 @@ pub(super) struct SendSlot {
 /// A work request of either kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) union WorkRequest {
+pub(in super::super) union WorkRequest {
     pub(super) rdma: c::ib_rdma_wr,
     pub(super) reg: c::ib_reg_wr,
 }
 
-impl WorkRequest {
-    fn new() -> Self {
+impl Default for WorkRequest {
+    fn default() -> Self {
         WorkRequest {
             rdma: Default::default(),
         }
     }
+}
 
+impl WorkRequest {
     fn head(&mut self) -> &mut c::ib_send_wr {
         // SAFETY: Both kinds begin with an `ib_send_wr`, and are plain data, valid in any state.
         unsafe { &mut self.rdma.wr }
     }
 
     pub(super) fn rdma(&mut self) -> &mut c::ib_rdma_wr {
-        *self = Self::new();
+        *self = Self::default();
         // SAFETY: It was just written as such.
         unsafe { &mut self.rdma }
     }
@@ -115,34 +116,7 @@ pub(crate) enum Unacknowledged {
     Signaled,
 }
 
-/// Reusable parts of a queue, without its QP.
-pub(in super::super) struct SendParts {
-    cq: Cq,
-    slots: KVec<SendSlot>,
-    wrs: KVec<WorkRequest>,
-    sges: KVec<c::ib_sge>,
-    /// First position.
-    first: u64,
-}
-
-impl SendParts {
-    /// Returns true unless its CQ is known to be broken.
-    pub(in super::super) fn works(&self) -> bool {
-        !self.cq.has_failed()
-    }
-
-    pub(in super::super) fn new(cq: Cq, slots: u16, max_sge: u8) -> Result<Self> {
-        let n = usize::from(slots.max(2));
-        let sges = n.saturating_mul(max_sge.saturating_add(1).into());
-        Ok(SendParts {
-            cq,
-            slots: filled(n, GFP_KERNEL, SendSlot::default)?,
-            wrs: filled(n, GFP_KERNEL, WorkRequest::new)?,
-            sges: filled(sges, GFP_KERNEL, c::ib_sge::default)?,
-            first: 0,
-        })
-    }
-}
+pub(in super::super) type SendParts = QueueParts<SendSlot, WorkRequest>;
 
 /// Ring of work requests in flight. Positions increase without end; the slot is the position
 /// modulo the number of slots.
@@ -154,7 +128,8 @@ impl SendParts {
 /// slot, is the headers' block, or is a block that counts the slot as a user.
 pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) qp: Option<Arc<QueuePair>>,
-    cq: Cq,
+    /// Each slot has `1 + max_sge` pieces of memory.
+    pub(super) parts: SendParts,
     pub(super) mapper: Arc<MapperOwner>,
     pub(super) pd: Arc<Pd>,
     pub(super) lkey: u32,
@@ -162,13 +137,7 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) inline: u16,
     pub(super) headers: Memory,
     pub(super) headers_mapping: Arc<Mapping>,
-    pub(super) slots: KVec<SendSlot>,
-    pub(super) wrs: KVec<WorkRequest>,
-    /// `1 + max_sge` for each slot.
-    pub(super) sges: KVec<c::ib_sge>,
     pub(super) blocks: BlockTable<T>,
-    /// First position.
-    first: u64,
     head: u64,
     done: u64,
     /// Status of the position before `done`; those before it succeeded.
@@ -195,7 +164,6 @@ impl<T: Send + 'static> SendQueue<T> {
         let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
         Ok(SendQueue {
             qp: None,
-            cq: parts.cq,
             mapper: mapper.clone(),
             pd: pd.clone(),
             lkey: pd.lkey(),
@@ -203,16 +171,13 @@ impl<T: Send + 'static> SendQueue<T> {
             inline: 0,
             headers,
             headers_mapping,
-            slots: parts.slots,
-            wrs: parts.wrs,
-            sges: parts.sges,
             blocks,
-            first: parts.first,
             head: parts.first,
             done: parts.first,
             status: Ok(()),
             flushed: parts.first,
             tail: parts.first,
+            parts,
             unsignaled: 0,
             messages: 0,
             probes: 0,
@@ -220,25 +185,15 @@ impl<T: Send + 'static> SendQueue<T> {
         })
     }
 
-    /// Returns the reusable parts, if there are any. The QP is destroyed. Context: process.
+    /// Destroys the blocks; otherwise as [`QueueParts::retire`]. Context: process.
     pub(in super::super) fn into_parts(mut self) -> Option<SendParts> {
         self.blocks.destroy();
-        self.slots
-            .iter_mut()
-            .for_each(|slot| *slot = SendSlot::default());
-        let reusable = self.cq.retire();
-        reusable.then(|| SendParts {
-            cq: self.cq,
-            slots: self.slots,
-            wrs: self.wrs,
-            sges: self.sges,
-            first: self.tail,
-        })
+        self.parts.retire(self.tail)
     }
 
     /// Starts notifying `ready` of completions.
     pub(in super::super) fn begin(&mut self, ready: Arc<dyn Ready>) {
-        self.cq.begin(ready);
+        self.parts.cq.begin(ready);
     }
 
     pub(in super::super) fn pd(&self) -> Arc<Pd> {
@@ -251,7 +206,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     pub(in super::super) fn cq(&self) -> &Cq {
-        &self.cq
+        &self.parts.cq
     }
 
     pub(in super::super) fn max_sge(&self) -> u8 {
@@ -268,7 +223,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     pub(in super::super) fn space(&self) -> u16 {
-        self.slots.len().saturating_sub(self.taken()) as u16
+        self.parts.slots.len().saturating_sub(self.taken()) as u16
     }
 
     pub(in super::super) fn in_flight(&self) -> u16 {
@@ -291,12 +246,13 @@ impl<T: Send + 'static> SendQueue<T> {
 
     /// Returns true if the next message has to be signaled for the queue not to fill up unnoticed.
     fn must_signal(&self) -> bool {
-        self.unsignaled.saturating_add(1) >= self.slots.len() / 2
+        self.unsignaled.saturating_add(1) >= self.parts.slots.len() / 2
     }
 
     pub(super) fn slot_of(&self, position: u64) -> usize {
         // The number of slots is not 0, which the compiler cannot see.
-        position.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize
+        let slots = self.parts.slots.len() as u64;
+        position.checked_rem(slots).unwrap_or(0) as usize
     }
 
     /// Counts the work request at `tail`, which is complete but for its flags and its number.
@@ -309,10 +265,10 @@ impl<T: Send + 'static> SendQueue<T> {
             self.unsignaled = self.unsignaled.saturating_add(1);
         }
         let index = self.slot_of(self.tail);
-        if let Some(slot) = self.slots.get_mut(index) {
+        if let Some(slot) = self.parts.slots.get_mut(index) {
             slot.signaled = signaled;
         }
-        if let Some(wr) = self.wrs.get_mut(index) {
+        if let Some(wr) = self.parts.wrs.get_mut(index) {
             let wr = wr.head();
             wr.send_flags = flags;
             wr.__bindgen_anon_1.wr_id = self.tail;
@@ -332,7 +288,7 @@ impl<T: Send + 'static> SendQueue<T> {
         let Some(qp) = self.qp.as_ref() else {
             return Err(EINVAL);
         };
-        let wrs = self.wrs.as_mut_ptr();
+        let wrs = self.parts.wrs.as_mut_ptr();
         let first = self.slot_of(self.flushed);
         let mut position = self.flushed;
         while position != self.tail {
@@ -366,7 +322,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     pub(in super::super) fn has_completion(&mut self) -> bool {
-        self.head != self.flushed && self.cq.has_completion()
+        self.head != self.flushed && self.parts.cq.has_completion()
     }
 
     /// Returns true if there are blocks.
@@ -375,7 +331,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     pub(in super::super) fn poll(&mut self) -> Option<SendCompletion> {
-        if self.head == self.flushed && !self.cq.is_pending() {
+        if self.head == self.flushed && !self.parts.cq.is_pending() {
             return None;
         }
         loop {
@@ -387,10 +343,10 @@ impl<T: Send + 'static> SendQueue<T> {
                     return Some(sent);
                 }
             }
-            let wc = self.cq.take()?;
+            let wc = self.parts.cq.take()?;
             // SAFETY: Sends contain a number, not a pointer; both are plain bits.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
-            if position < self.first {
+            if position < self.parts.first {
                 // of a QP that used this CQ before
                 continue;
             }
@@ -408,7 +364,7 @@ impl<T: Send + 'static> SendQueue<T> {
     /// may still access its memory, so the slot keeps it until the QP is destroyed.
     fn is_overtaken(&mut self) -> bool {
         let last = self.head.wrapping_add(1) == self.done;
-        let slot = self.slots.get(self.slot_of(self.head));
+        let slot = self.parts.slots.get(self.slot_of(self.head));
         let overtaken = !last && slot.is_some_and(|s| s.signaled);
         if overtaken {
             (self.done, self.broken) = (self.head, true);
@@ -425,11 +381,9 @@ impl<T: Send + 'static> SendQueue<T> {
         };
         let index = self.slot_of(self.head);
         let following = self.slot_of(self.head.wrapping_add(1));
-        let following = self
-            .slots
-            .get(following)
-            .map_or(WrKind::Message, |s| s.what);
-        let slot = self.slots.get_mut(index)?;
+        let following = self.parts.slots.get(following);
+        let following = following.map_or(WrKind::Message, |s| s.what);
+        let slot = self.parts.slots.get_mut(index)?;
         // INVARIANT: The request is complete, so the device no longer accesses its memory.
         slot.kept = Default::default();
         let (cookie, what) = (slot.cookie, slot.what);
@@ -483,6 +437,6 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     pub(in super::super) fn arm(&mut self) -> Arming {
-        self.cq.arm()
+        self.parts.cq.arm()
     }
 }

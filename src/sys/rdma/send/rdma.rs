@@ -16,7 +16,7 @@ use kernel::prelude::*;
 impl<T: Send + 'static> SendQueue<T> {
     /// Returns the number of slots reserved for messages, so that none waits for a transfer.
     fn reserve(&self) -> u16 {
-        (self.slots.len() / 4) as u16
+        (self.parts.slots.len() / 4) as u16
     }
 
     /// Returns the number of transfers and registrations that can be queued.
@@ -95,10 +95,7 @@ impl<T: Send + 'static> SendQueue<T> {
     /// Returns the work request at `tail`, to be filled in for the registration of a block.
     fn registering(&mut self, block: BlockId) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
-        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
-        else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, _) = self.parts.slot(position).ok_or(EINVAL)?;
         self.blocks.find(block)?.add_user()?;
         slot.what = WrKind::Register {
             index: block.index() as u8,
@@ -122,10 +119,7 @@ impl<T: Send + 'static> SendQueue<T> {
             return Err(ENOSPC);
         }
         let position = self.slot_of(self.tail);
-        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
-        else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, _) = self.parts.slot(position).ok_or(EINVAL)?;
         let entry = self.blocks.find(block)?;
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
@@ -237,10 +231,7 @@ impl<T: Send + 'static> SendQueue<T> {
             return Err(EINVAL);
         }
         let (found, used) = memory.locate(payload.offset as usize, payload.len as usize, places);
-        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
-        else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, _) = self.parts.slot(position).ok_or(EINVAL)?;
         if found != payload.len as usize {
             return Err(EINVAL);
         }
@@ -293,10 +284,7 @@ impl<T: Send + 'static> SendQueue<T> {
     ) -> Result<u32> {
         let sges = sges.ok_or(EINVAL)?;
         let position = self.slot_of(self.tail);
-        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
-        else {
-            return Err(EINVAL);
-        };
+        let (slot, wr, _) = self.parts.slot(position).ok_or(EINVAL)?;
         let entry = self.blocks.find(block)?;
         let memory = entry.usable(Direction::of(t.read))?;
         let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
