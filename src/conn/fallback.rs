@@ -14,11 +14,12 @@ use crate::sys::time::Jiffies;
 
 /// Protocols that the program wants (`SDP_ROUTE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub(crate) enum Route {
     /// SDP, otherwise TCP.
-    Both,
-    Sdp,
-    Tcp,
+    Both = c::SDP_ROUTE_BOTH,
+    Sdp = c::SDP_ROUTE_SDP,
+    Tcp = c::SDP_ROUTE_TCP,
 }
 
 impl Route {
@@ -26,15 +27,7 @@ impl Route {
     pub(crate) fn new(value: i32) -> Option<Self> {
         [Route::Both, Route::Sdp, Route::Tcp]
             .into_iter()
-            .find(|r| i64::from(r.value()) == i64::from(value))
-    }
-
-    pub(crate) fn value(self) -> u32 {
-        match self {
-            Route::Both => c::SDP_ROUTE_BOTH,
-            Route::Sdp => c::SDP_ROUTE_SDP,
-            Route::Tcp => c::SDP_ROUTE_TCP,
-        }
+            .find(|r| *r as i32 == value)
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     }
     .into();
     i.ipproto = connection.fallback.info().into();
-    i.route = connection.fallback.route().map_or(0, |r| r.value().into());
+    i.route = connection.fallback.route().map_or(0, |r| (r as u32).into());
     let s = &connection.stats;
     (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent.0, s.direct_sent.0, s.direct_written.0);
     (i.rx_bytes, i.rx_read, i.rx_written) =

@@ -190,7 +190,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
         c::SDP_LAST_BIND_ERR => o.last_bind_error,
         c::SDP_ASYNC_SEND => o.sends_async().into(),
-        c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)?.value() as i32,
+        c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)? as i32,
         _ => return Err(ENOPROTOOPT.into()),
     })
 }

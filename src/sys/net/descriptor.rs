@@ -15,11 +15,12 @@ pub(crate) struct Descriptor<'a, T: InNet> {
 
 /// State of a descriptor (`socket_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub(crate) enum Progress {
-    Unconnected,
-    Connecting,
-    Connected,
-    Disconnecting,
+    Unconnected = c::socket_state_SS_UNCONNECTED,
+    Connecting = c::socket_state_SS_CONNECTING,
+    Connected = c::socket_state_SS_CONNECTED,
+    Disconnecting = c::socket_state_SS_DISCONNECTING,
 }
 
 impl<T: InNet> Descriptor<'_, T> {
@@ -36,13 +37,7 @@ impl<T: InNet> Descriptor<'_, T> {
 
     /// Changes the descriptor's state. Context: socket lock held.
     pub(crate) fn set_progress(&self, p: Progress) {
-        let v = match p {
-            Progress::Unconnected => c::socket_state_SS_UNCONNECTED,
-            Progress::Connecting => c::socket_state_SS_CONNECTING,
-            Progress::Connected => c::socket_state_SS_CONNECTED,
-            Progress::Disconnecting => c::socket_state_SS_DISCONNECTING,
-        };
         // SAFETY: As for `progress`; changes are serialised by the socket lock.
-        unsafe { ptr::write_volatile(&raw mut (*self.socket).state, v) }
+        unsafe { ptr::write_volatile(&raw mut (*self.socket).state, p as u32) }
     }
 }

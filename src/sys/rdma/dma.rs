@@ -6,11 +6,12 @@ use super::super::bindings as c;
 
 /// Direction of a DMA mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Direction {
     /// The device reads: memory to send from.
-    ToDevice,
+    ToDevice = c::dma_data_direction_DMA_TO_DEVICE,
     /// The device writes: memory to receive into.
-    FromDevice,
+    FromDevice = c::dma_data_direction_DMA_FROM_DEVICE,
 }
 
 impl Direction {
@@ -23,9 +24,6 @@ impl Direction {
     }
 
     pub(super) fn raw(self) -> c::dma_data_direction {
-        match self {
-            Direction::ToDevice => c::dma_data_direction_DMA_TO_DEVICE,
-            Direction::FromDevice => c::dma_data_direction_DMA_FROM_DEVICE,
-        }
+        self as c::dma_data_direction
     }
 }

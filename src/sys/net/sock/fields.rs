@@ -150,14 +150,14 @@ impl SockCore {
 
     pub(crate) fn flag(&self, f: Flag) -> bool {
         // SAFETY: By the invariants the sock is alive; flags are read atomically.
-        unsafe { c::sock_flag(self.raw(), f.raw()) }
+        unsafe { c::sock_flag(self.raw(), f as u32) }
     }
 
     /// Sets or clears a flag. Under the socket lock, the kernel does not change the flags
     /// meanwhile.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw() as i32, on) }
+        unsafe { c::sdp_h_sock_set_flag(self.raw(), f as i32, on) }
     }
 
     /// Returns true if a kernel user has disabled Nagle's algorithm by `tcp_sock_set_nodelay()`.

@@ -28,29 +28,18 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 
 /// Flags of `enum sock_flags` that the socket layer uses.
 #[derive(Clone, Copy)]
+#[repr(u32)]
 pub(crate) enum Flag {
     /// The socket has no descriptor any more.
-    Dead,
+    Dead = c::sock_flags_SOCK_DEAD,
     /// `SO_KEEPALIVE`.
-    KeepOpen,
+    KeepOpen = c::sock_flags_SOCK_KEEPOPEN,
     /// `SO_LINGER`.
-    Linger,
+    Linger = c::sock_flags_SOCK_LINGER,
     /// `SO_OOBINLINE`.
-    UrgInline,
+    UrgInline = c::sock_flags_SOCK_URGINLINE,
     /// `SO_ZEROCOPY`.
-    ZeroCopy,
-}
-
-impl Flag {
-    fn raw(self) -> u32 {
-        match self {
-            Flag::Dead => c::sock_flags_SOCK_DEAD,
-            Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
-            Flag::Linger => c::sock_flags_SOCK_LINGER,
-            Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
-            Flag::ZeroCopy => c::sock_flags_SOCK_ZEROCOPY,
-        }
-    }
+    ZeroCopy = c::sock_flags_SOCK_ZEROCOPY,
 }
 
 /// Reads a field of `struct sock` that other tasks may change concurrently (`READ_ONCE`).
