@@ -14,7 +14,9 @@ build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') 
 # What make install puts where; DESTDIR is in front of all of it.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
-install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
+install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)' $(if $(target),--tools build/cargo/$(target)/release)
+# The target of cargo where it is not this machine.
+target := $(if $(filter arm64,$(ARCH)),aarch64-unknown-linux-gnu)
 
 .PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb kmod-deb dist clean help
 
@@ -56,7 +58,7 @@ prepare: ## only fill the cache (every target does so when needed)
 	@scripts/prepare
 
 tools: ## build sdp-run, libsdp.so, sdp-check, sdpctl and sdpstat, into build/cargo/release, and what shells complete them by
-	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdp-check -p sdpctl -p sdpstat -p sdp-completions
+	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build $(if $(target),--target $(target)) --release --locked -p libsdp -p sdp-run -p sdp-check -p sdpctl -p sdpstat -p sdp-completions
 	@CARGO_TARGET_DIR= scripts/cargo run --quiet --release --locked -p sdp-completions -- build/completions
 
 install: tools $(if $(filter no,$(MODULE)),,module) ## install module, tools, manual pages; DESTDIR, PREFIX, SYSCONFDIR, MODULE=no
@@ -74,7 +76,7 @@ doc: ## what the comments of the sources say, as pages: build/cargo/doc
 	@$(build_module) --doc build/cargo/doc -- CLIPPY=1 $(handed_on)
 
 deb: tools ## Debian packages of tools and module (by DKMS), into build/deb
-	@scripts/deb
+	@scripts/deb $(if $(target),--arch $(ARCH))
 
 dist: ## source tarball of the commit, build/ib-sdp-VERSION.tar.xz
 	@scripts/dist

@@ -396,7 +396,9 @@ def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, archit
     lines = sources() if suite == SUITE else [source(suite)]
     require("mmdebstrap", "mmdebstrap")
     options = ["--variant=minbase"] if architecture == "amd64" else [*UNPACKED]
-    options += [f"--architectures={architecture}", f"--include={','.join(packages)}"]
+    # A name may end in another architecture, as in libelf-dev:arm64.
+    others = sorted({name.partition(":")[2] for name in packages} - {"", architecture})
+    options += [f"--architectures={','.join([architecture, *others])}", f"--include={','.join(packages)}"]
     options += [f"--aptopt={option}" for option in ("Acquire::Languages \"none\"", "APT::Install-Recommends \"false\"", *_fetch_options())]
     options += ["--dpkgopt=force-unsafe-io", *extra]
     what = f"installing Debian {suite} with {len(packages)} chosen packages"

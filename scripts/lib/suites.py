@@ -231,6 +231,7 @@ SUITES = [
     *(short(f"{flavour}:short", f"the same on Debian's kernel {flavour}, emulated", flavour, GUEST_SECONDS, False) for flavour in kernels.FLAVOURS[1:]),
     Suite("kdir", "the module against headers as Arch and Ubuntu ship them", Command, ["scripts/test-kdir"], 3600, False),
     Suite("systemd", "services by SDP under systemd, and Secure Boot, in guests of their own", Command, ["scripts/test-systemd"], 10800, False),
+    Suite("deb-arm64", "the packages for arm64: cross-compiled, and used in an emulated guest", Command, ["scripts/test-deb-arm64"], 7200, False),
     Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
 ]
 

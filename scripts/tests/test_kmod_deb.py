@@ -34,7 +34,7 @@ class KmodDeb(unittest.TestCase):
         (self.project / "Cargo.toml").write_text('[workspace.package]\nversion = "3.2.1"\nedition = "2021"\n')
         self.script("prepare", f'[ $1 = --where ] && echo "{self.home}"')
         self.script("module", 'to=build${2:+/$2}; mkdir -p $to; echo module >$to/ib_sdp.ko')
-        self.script("in-toolchain", 'while [ $1 != -- ]; do shift; done; shift; [ $1 = strip ] || exec "$@"')
+        self.script("in-toolchain", 'while [ $1 != -- ]; do shift; done; shift; case $1 in *strip) echo "$1" >stripped ;; *) exec "$@" ;; esac')
         (self.home / "tree/scripts/sign-file").write_text('#!/bin/sh\necho "$1 $(cat "$2" "$3" | paste -sd" ")" >>"$4"\n')
         (self.home / "tree/scripts/sign-file").chmod(0o755)
 
@@ -73,6 +73,15 @@ class KmodDeb(unittest.TestCase):
     def test_another_kernel(self):
         self.build("--kernel", RELEASE)
         self.assertEqual(self.module(), "module\n")
+
+    def test_a_kernel_of_arm64(self):
+        release = RELEASE.replace("amd64", "arm64")
+        home = self.home.rename(self.home.with_name(release))
+        (home / "vmlinuz").write_text(BANNER.replace(RELEASE, release))
+        self.script("prepare", f'echo "{home}"')
+        self.build()
+        self.assertEqual([deb.name for deb in (self.project / "build/kmod").glob("*.deb")], [f"ib-sdp-modules-{release}_3.2.1_arm64.deb"])
+        self.assertEqual((self.project / "stripped").read_text(), "aarch64-linux-gnu-strip\n")
 
     def test_a_signature(self):
         for name in ("key", "cert"):
