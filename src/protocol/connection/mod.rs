@@ -201,6 +201,8 @@ pub struct Connection {
     send_closed: bool,
     /// The peer's DisConn has arrived.
     receive_closed: bool,
+    /// Set until the first message, if the peer must not send before that.
+    greets: bool,
     end: Option<End>,
     /// Offer with which [`transmit`](Connection::transmit) had nothing to send; `None` after any
     /// change.
@@ -245,6 +247,7 @@ impl Connection {
             send_shutdown: false,
             send_closed: false,
             receive_closed: false,
+            greets: false,
             end: None,
             idle: None,
         }
@@ -271,6 +274,12 @@ impl Connection {
     pub fn resize_receive(&mut self, new_size: u32, old_posted: u16) {
         self.idle = None;
         self.local.decide(new_size, old_posted);
+    }
+
+    /// Makes an empty Data the first message, if nothing else is due: the peer must not send before
+    /// it (MPA), and gets its credits by it.
+    pub fn greet(&mut self) {
+        self.greets = true;
     }
 
     /// Returns true if [`transmit`](Connection::transmit) is known to have nothing to send when

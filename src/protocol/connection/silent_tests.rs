@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests with an OFED peer that sends no credit update until a zero-copy transfer has ended.
+//! Tests with an OFED peer that sends no credit update until a zero-copy transfer has ended, and
+//! with an iWARP peer that must not send before the first message.
 
 use super::super::message::{Body, Mid};
 use super::super::Violation;
@@ -190,4 +191,31 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
     // enough buffers for a cancel that crosses it, and for payload
     pair.offer.posted = 4;
     assert_eq!(pair.sends().1.kind, Mid::SendSm);
+}
+
+#[test]
+fn the_first_message_brings_credits_to_a_peer_that_must_not_send_before() {
+    let mut pair = Pair::new();
+    assert!(pair.is_idle());
+    pair.end.greet();
+    let (first, _) = pair.sends();
+    assert_eq!((first.body, first.payload), (Body::Data, 0));
+    assert!(pair.is_idle());
+    // Any message does.
+    let mut pair = Pair::new();
+    pair.end.greet();
+    pair.offer.queued = 1;
+    assert_eq!(pair.sends().0.payload, 1);
+    assert!(pair.is_idle());
+    // Only with a credit.
+    let mut pair = Pair::with(|p| p.credits = 0);
+    pair.end.greet();
+    assert!(pair.is_idle());
+    // The peer's side of it.
+    let mut pair = Pair::with(|p| p.credits = 0);
+    pair.offer.queued = 1;
+    assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
+    pair.bufs = 64;
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.sends().0.payload, 1);
 }

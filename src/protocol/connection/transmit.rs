@@ -377,7 +377,7 @@ impl Connection {
 
     /// Returns true if an empty Data is due. `waits`: stream bytes wait for the peer.
     fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
-        if self.update_due(offer.posted) {
+        if self.update_due(offer.posted) || self.greets && credits >= UPDATE_CREDITS {
             return true;
         }
         // The peer may hold back a small message until it gets the MSeqAck. It does so for a
@@ -416,6 +416,7 @@ impl Connection {
         }
         self.receive.advertise(offer.posted);
         self.unanswered = false;
+        self.greets = false;
         Outgoing {
             header: message.encode(),
             header_len: message.header_len() as u8,
