@@ -284,7 +284,10 @@ impl Connection {
         let posted = endpoint.posted_receives();
         let few = |target: u16| posted <= target.saturating_sub(target / 4);
         // most callers need not compute the target, which is at most this
-        few(self.rx_buffers.window.max(LEAST_BUFFERS)) && few(self.target(sk))
+        few(self.rx_buffers.window.max(LEAST_BUFFERS))
+            && few(self.target(sk))
+            // siw refuses requests after the peer's end
+            && !self.both_ended()
     }
 
     /// Posts the missing receive buffers, if enough are missing. Buffers are allocated without the
