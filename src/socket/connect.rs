@@ -16,8 +16,8 @@ use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::address::{Address, Named};
 use crate::sys::debug::debug;
 use crate::sys::errno::{
-    Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
-    EISCONN, EMSGSIZE, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE,
+    Errno, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS,
+    EINVAL, EISCONN, EMSGSIZE, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE, ETIMEDOUT,
 };
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
@@ -33,6 +33,9 @@ const RESOLVE_TIME: u32 = 2000;
 /// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
 /// repeats a request for a shorter time.
 const TCP_SYN_RETRIES: u32 = 6;
+
+/// Time before another request to a peer whose backlog is full (ms).
+const BACKLOG_PAUSE: u32 = 1500;
 
 fn connecting(s: State) -> bool {
     matches!(s, State::SynSent | State::SynRecv)
@@ -187,14 +190,15 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
         let port = sk.local().port;
         sk.set_local(&Address { port, ..way.source });
     }
-    search(sk, source, &way)
+    search(sk, source, &way, 0)
 }
 
-/// Starts the resolver, whose result goes to [`resolved`].
-fn search(sk: &SdpSock, source: Option<&Address>, way: &Way) -> Result {
+/// Starts the resolver after `pause` ms. Its result goes to [`resolved`].
+fn search(sk: &SdpSock, source: Option<&Address>, way: &Way, pause: u32) -> Result {
     let class = sk.traffic_class();
     let class = (class != 0).then_some(class);
-    way.resolver.start(source, &way.to, RESOLVE_TIME, class)
+    way.resolver
+        .start(source, &way.to, RESOLVE_TIME, class, pause)
 }
 
 /// Handles the result of a resolver: address and route are known, or cannot be found.
@@ -306,7 +310,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         .lock()
         .record(&service, ack.max_adverts);
     let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
-    c.protocol = Some(protocol::Connection::new(&Parameters {
+    let mut protocol = protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.rx_buffers.size()),
         remote_receive_size: ack.actual_receive_size,
         local_max_adverts: MAX_ADVERTS.into(),
@@ -316,7 +320,14 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         desired_remote_size: c.announced(LARGE_CHUNK as u32),
         acks_payload: c.endpoint.as_ref().is_some_and(|c| c.is_local()),
         zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
-    }));
+    });
+    if c.endpoint
+        .as_ref()
+        .is_some_and(|e| e.limits().connector_first)
+    {
+        protocol.greet();
+    }
+    c.protocol = Some(protocol);
     Ok(())
 }
 
@@ -325,7 +336,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
-        ESTALE | EMSGSIZE => match retry_with(sk, link, why == EMSGSIZE) {
+        ESTALE | EMSGSIZE | EAGAIN => match retry_with(sk, link, why) {
             Ok(()) => return,
             Err(e) => e,
         },
@@ -335,14 +346,20 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 }
 
 /// Sends another connection request, as TCP repeats its SYN. Reason: the peer still has a
-/// connection from before a crash of this host, with the same QP number. With `mtu`, the reason is
-/// that the peer's port does not support the path MTU.
+/// connection from before a crash of this host, with the same QP number (`ESTALE`). Or the peer's
+/// port does not support the path MTU (`EMSGSIZE`), or its backlog is full and its connection
+/// manager repeats no request (`EAGAIN`).
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED`: too many retries, the namespace is being removed, or another attempt has begun.
-/// Other errors are those of the resolver. On error the socket keeps its CM link.
-fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
+/// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
+/// or another attempt has begun. Other errors are those of the resolver. On error the socket keeps
+/// its CM link.
+fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
+    let (end, pause) = match why {
+        EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),
+        _ => (ECONNREFUSED, 0),
+    };
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
@@ -350,7 +367,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
         if !is_current(&c) || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.cm.retry_with(mtu).ok_or(ECONNREFUSED)?
+        c.cm.retry_with(why == EMSGSIZE).ok_or(end)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let way = way(sk, source.as_ref(), &to)?;
@@ -369,8 +386,8 @@ fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
         below
     };
     below.destroy();
-    debug!("{}: new request, path MTU refused: {}", Ends(sk), mtu);
-    if let Err(e) = search(sk, source.as_ref(), &way) {
+    debug!("{}: new request, after errno {}", Ends(sk), why.0);
+    if let Err(e) = search(sk, source.as_ref(), &way, pause) {
         fail(sk, |c| c.cm.is_by(way.resolver.id()), unreachable_error(e));
     }
     Ok(())

@@ -281,7 +281,11 @@ fn prepare(
             local_max_adverts: MAX_ADVERTS.into(),
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
-            credits: hello.bufs,
+            // none, where the first message has to come from the connector: it brings some
+            credits: match parts.endpoint.limits().connector_first {
+                true => 0,
+                false => hello.bufs,
+            },
             desired_remote_size: (LARGE_CHUNK as u32)
                 .saturating_add(parts.endpoint.limits().header_aside),
             acks_payload: parts.endpoint.is_local(),

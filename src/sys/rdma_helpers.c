@@ -19,6 +19,7 @@
 #include <rdma/ib_cache.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/iw_cm.h>
 #include <rdma/rdma_cm.h>
 
 /* --- Memory -------------------------------------------------------------------------------- */
@@ -133,13 +134,12 @@ static struct net_device *request_dev(const struct ib_cm_event *event,
 
 /*
  * Returns the network namespace, with a reference, and the interface of a connection request. Fails
- * when the interface is down or the namespace may not use the RDMA device.
+ * when the interface is down or the namespace may not use the RDMA device. Without an event: iWARP.
  */
-int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
-			 struct net **net, int *ifindex)
+int sdp_h_cm_request_net(struct ib_device *dev, const struct ib_cm_event *event,
+			 struct sockaddr_storage *local, struct net **net, int *ifindex)
 {
-	struct ib_device *dev = event->param.req_rcvd.listen_id->device;
-	struct net_device *ndev = request_dev(event, local);
+	struct net_device *ndev = event ? request_dev(event, local) : ib_device_get_netdev(dev, 1);
 	struct net *n = NULL;
 
 	if (!ndev)
@@ -163,6 +163,34 @@ int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storag
 	}
 	*net = n;
 	return 0;
+}
+
+/* siw makes its sockets in the namespace of the task, which is a worker: the first one. */
+bool sdp_h_can_connect(struct ib_device *dev, u32 port, const struct net *net)
+{
+	return rdma_cap_ib_cm(dev, port) ||
+	       (rdma_cap_iw_cm(dev, port) &&
+		(dev->ops.driver_id != RDMA_DRIVER_SIW || net_eq(net, &init_net)));
+}
+
+static long iw_listen(void *id)
+{
+	return iw_cm_listen(id, 128);
+}
+
+/* Listens by a worker, for siw's socket is in the namespace of the task. */
+int sdp_h_iw_listen(struct iw_cm_id *id)
+{
+	struct net_device *ndev = ib_device_get_netdev(id->device, 1);
+	int err = -EAFNOSUPPORT;
+
+	if (ndev && sdp_h_can_connect(id->device, 1, dev_net(ndev)))
+		err = work_on_cpu(raw_smp_processor_id(), iw_listen, id);
+	dev_put(ndev);
+	if (err && err != -EAFNOSUPPORT)
+		ibdev_warn_ratelimited(id->device, KBUILD_MODNAME ": cannot listen at %pISpc (%d), no SDP by iWARP there: another program may have that TCP port\n",
+				       &id->local_addr, err);
+	return err;
 }
 
 static bool reverse_route4(struct net_device *ndev, const struct sockaddr_in *local,
@@ -366,7 +394,7 @@ int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr)
 		share_port(id, addr);
 		ret = rdma_bind_addr(id, (struct sockaddr *)addr);
 	}
-	if (!ret && id->device && !rdma_cap_ib_cm(id->device, id->port_num))
+	if (!ret && id->device && !sdp_h_can_connect(id->device, id->port_num, net))
 		ret = -EPROTONOSUPPORT;
 	rdma_destroy_id(id);
 	return ret;

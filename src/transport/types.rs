@@ -21,6 +21,8 @@ pub(crate) struct Limits {
     pub(crate) header_aside: u32,
     /// Maximum number of program pages in one block of pinned memory; 0: no zero copy.
     pub(crate) pinned_pages: u16,
+    /// Set if the connector has to send the first message (MPA).
+    pub(crate) connector_first: bool,
 }
 
 /// Kinds of receive completions to be notified of.

@@ -10,6 +10,7 @@
 use super::super::bindings as c;
 use super::super::single::Exclusive;
 use super::use_count::UseCount;
+use crate::sys::netns::Net;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
@@ -40,6 +41,8 @@ struct Device {
     raw: NonNull<c::ib_device>,
     virt: bool,
     rxe: bool,
+    siw: bool,
+    iwarp: bool,
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
@@ -151,6 +154,17 @@ impl DeviceRef {
         self.0.rxe
     }
 
+    /// Returns true for soft iWARP, whose completions of sends are unreliable
+    /// (docs/kernel-notes.md).
+    pub(super) fn is_siw(&self) -> bool {
+        self.0.siw
+    }
+
+    /// Returns true if connections are iWARP's: over TCP, by `iw_cm`.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.0.iwarp
+    }
+
     /// Takes the lock for resetting a QP of a software device.
     pub(super) fn lock_resets(&self) -> MutexGuard<'_, ()> {
         self.0.resets.lock()
@@ -170,10 +184,11 @@ impl DeviceRef {
         turn.checked_rem(u32::try_from(n).unwrap_or(0)).unwrap_or(0)
     }
 
-    /// Returns true if a port supports connections by the InfiniBand connection manager.
-    pub(crate) fn port_has_cm(&self, port: u32) -> bool {
-        // SAFETY: By the invariants the device is registered, and it has the port.
-        self.has_port(port) && unsafe { c::rdma_cap_ib_cm(self.raw(), port) }
+    /// Returns true if a port supports connections in that namespace.
+    pub(crate) fn can_connect(&self, port: u32, net: &Net) -> bool {
+        // SAFETY: By the invariants the device is registered, and it has the port; the namespace is
+        // alive.
+        self.has_port(port) && unsafe { c::sdp_h_can_connect(self.raw(), port, net.as_raw()) }
     }
 
     /// Returns true if the link of a port is InfiniBand, false for Ethernet.
@@ -206,6 +221,10 @@ impl DeviceRef {
 
     /// Returns the maximum number of RDMA READs in flight of a QP, as responder and as initiator.
     pub(crate) fn max_reads(&self) -> u8 {
+        if self.0.iwarp && !self.0.siw {
+            // the target would have to be a region with remote write access
+            return 0;
+        }
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
     }
@@ -321,6 +340,10 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             virt: unsafe { c::ib_uses_virt_dma(raw.as_ptr()) },
             // SAFETY: The device is valid.
             rxe: unsafe { (*raw.as_ptr()).ops.driver_id } == c::rdma_driver_id_RDMA_DRIVER_RXE,
+            // SAFETY: The device is valid.
+            siw: unsafe { (*raw.as_ptr()).ops.driver_id } == c::rdma_driver_id_RDMA_DRIVER_SIW,
+            // SAFETY: The device is valid, and each one has a port 1.
+            iwarp: unsafe { c::rdma_cap_iw_cm(raw.as_ptr(), 1) },
             removing: AtomicFlag::new(false),
             removal_overdue: AtomicFlag::new(false),
             vector: Atomic::new(0),

@@ -6,8 +6,10 @@
 //! during the callback that reports it.
 
 use super::super::bindings as c;
-use super::cm::{reason, CmEvents, OwnedCmId, REQUEST_DATA};
+use super::cm::OwnedCmId;
+use super::cm_id::{reason, CmEvents, RawId, REQUEST_DATA, SERVICE_ID};
 use super::device::DeviceRef;
+use super::iw_cm;
 use super::netns;
 use crate::sys::address::Address;
 use crate::sys::netns::Net;
@@ -37,9 +39,9 @@ pub(crate) trait Listener: 'static {
 ///
 /// # Invariants
 ///
-/// `raw` counts for one listen of that id, which [`Drop`] ends.
+/// Each id counts for one listen of that id, which [`Drop`] ends.
 pub(crate) struct ListenId {
-    raw: NonNull<c::ib_cm_id>,
+    ids: [Option<RawId>; 2],
     _device: DeviceRef,
 }
 
@@ -55,12 +57,18 @@ impl ListenId {
     ///
     /// `EINVAL`: another listener exists. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
-        // SAFETY: The device is in use.
-        let id =
-            unsafe { c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be()) };
-        let raw = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
+        let ids = if device.is_iwarp() {
+            iw_cm::listen(device, on_iw_request::<L>, service as u16)?.map(|id| id.map(RawId::Iw))
+        } else {
+            // SAFETY: The device is in use.
+            let id = unsafe {
+                c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be())
+            };
+            let id = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
+            [Some(RawId::Ib(id)), None]
+        };
         Ok(ListenId {
-            raw,
+            ids,
             _device: device.clone(),
         })
     }
@@ -68,9 +76,11 @@ impl ListenId {
 
 impl Drop for ListenId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants this listen was not ended yet. The last one waits for
-        // callbacks.
-        unsafe { c::ib_destroy_cm_id(self.raw.as_ptr()) }
+        for id in self.ids.into_iter().flatten() {
+            // SAFETY: By the invariants this listen was not ended yet. The last one waits for
+            // callbacks.
+            unsafe { id.destroy() };
+        }
     }
 }
 
@@ -78,55 +88,29 @@ impl Drop for ListenId {
 ///
 /// # Invariants
 ///
-/// `id` is the new id that `ib_cm` made for the request, and `event` is the request. Unless
-/// `adopted`, this callback decides on the id.
+/// `id` is the new id that its manager made for the request, and `ib` is the request, if it is
+/// `ib_cm`'s. Unless `adopted`, this callback decides on the id.
 pub(crate) struct Incoming<'a> {
-    id: NonNull<c::ib_cm_id>,
-    event: &'a c::ib_cm_event,
+    id: RawId,
+    ib: Option<&'a c::ib_cm_event>,
+    device: *mut c::ib_device,
+    pub(crate) service: u64,
+    /// Private data of the peer's consumer.
+    pub(crate) data: &'a [u8; REQUEST_DATA],
+    /// Maximum number of the peer's RDMA READs in flight.
+    pub(crate) reads_in: u8,
+    /// Maximum number of own RDMA READs in flight.
+    pub(crate) reads_out: u8,
+    pub(crate) device_port: u32,
+    /// Code of the path MTU that the peer chose.
+    pub(crate) path_mtu: u8,
     adopted: Cell<bool>,
 }
 
-impl<'a> Incoming<'a> {
-    fn parameters(&self) -> &'a c::ib_cm_req_event_param {
-        // SAFETY: By the invariants the event is a request, so this field is in use.
-        unsafe { &self.event.param.req_rcvd }
-    }
-
+impl Incoming<'_> {
     /// Returns true if the request arrived at this device.
     pub(crate) fn is_at(&self, device: &DeviceRef) -> bool {
-        // SAFETY: By the invariants the id is alive; its device never changes.
-        device.is(unsafe { (*self.id.as_ptr()).device })
-    }
-
-    pub(crate) fn service(&self) -> u64 {
-        // SAFETY: By the invariants the id is alive; its service never changes.
-        u64::from_be(unsafe { (*self.id.as_ptr()).service_id })
-    }
-
-    /// Returns the private data of the peer's consumer.
-    pub(crate) fn data(&self) -> &'a [u8; REQUEST_DATA] {
-        // SAFETY: The private data of a REQ always has this length, whatever the peer has sent, and
-        // is valid during the callback.
-        unsafe { &*self.event.private_data.cast::<[u8; REQUEST_DATA]>() }
-    }
-
-    pub(crate) fn reads_in(&self) -> u8 {
-        self.parameters().responder_resources
-    }
-
-    /// Returns the maximum number of RDMA READs that this end may have in flight.
-    pub(crate) fn reads_out(&self) -> u8 {
-        self.parameters().initiator_depth
-    }
-
-    pub(crate) fn device_port(&self) -> u32 {
-        u32::from(self.parameters().port)
-    }
-
-    /// Returns the code of the path MTU that the peer chose.
-    pub(crate) fn path_mtu(&self) -> u8 {
-        // SAFETY: `ib_cm` passes a primary path with each request, valid during the callback.
-        unsafe { (*self.parameters().primary_path).mtu }
+        device.is(self.device)
     }
 
     /// Returns the network namespace and the interface of the request.
@@ -138,9 +122,11 @@ impl<'a> Incoming<'a> {
     pub(crate) fn net(&self, local: &Address) -> Result<(ARef<Net>, u32)> {
         let mut local = netns::sockaddr(local);
         let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
-        // SAFETY: By the invariants the event is a request; all results are writable.
+        let event = self.ib.map_or(core::ptr::null(), core::ptr::from_ref);
+        // SAFETY: By the invariants the event is a request, if there is one; the device of an id in
+        // its callback is registered; all results are writable.
         to_result(unsafe {
-            c::sdp_h_cm_request_net(self.event, &mut local, &mut net, &mut ifindex)
+            c::sdp_h_cm_request_net(self.device, event, &mut local, &mut net, &mut ifindex)
         })?;
         let net = NonNull::new(net).ok_or(ENODEV)?;
         // SAFETY: The function has taken a reference for this caller.
@@ -192,10 +178,24 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         // SIDR requests: SDP has no datagrams. A non-zero result makes `ib_cm` destroy the id.
         return EINVAL.to_errno();
     }
+    // SAFETY: The kind of event shows that this field is in use.
+    let p = unsafe { &event.param.req_rcvd };
     // INVARIANT: By the calling convention of `ib_cm`.
     let incoming = Incoming {
-        id,
-        event,
+        id: RawId::Ib(id),
+        ib: Some(event),
+        // SAFETY: `ib_cm` passes a live id, whose device never changes.
+        device: unsafe { (*id.as_ptr()).device },
+        // SAFETY: The same holds for the service.
+        service: u64::from_be(unsafe { (*id.as_ptr()).service_id }),
+        // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
+        // valid during the callback.
+        data: unsafe { &*event.private_data.cast::<[u8; REQUEST_DATA]>() },
+        reads_in: p.responder_resources,
+        reads_out: p.initiator_depth,
+        device_port: u32::from(p.port),
+        // SAFETY: `ib_cm` passes a primary path with each request, valid during the callback.
+        path_mtu: unsafe { (*p.primary_path).mtu },
         adopted: Cell::new(false),
     };
     let answer = L::request(&incoming);
@@ -216,4 +216,50 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         // This result makes `ib_cm` drop the request without a reply.
         Answer::Silence => ENOMEM.to_errno(),
     }
+}
+
+extern "C" fn on_iw_request<L: Listener>(
+    id: *mut c::iw_cm_id,
+    event: *mut c::iw_cm_event,
+) -> c_int {
+    // SAFETY: `iw_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let Some(id) = NonNull::new(id) else {
+        return EINVAL.to_errno();
+    };
+    if event.event != c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST {
+        return 0;
+    }
+    // SAFETY: `iw_cm` passes a live id with the address of the listener.
+    let (device, local) = unsafe { ((*id.as_ptr()).device, &(*id.as_ptr()).local_addr) };
+    let port = netns::address(local).map_or(0, |a| a.port);
+    // as seen by the peer, or by this end: the smaller one is right for both
+    let reads = event.ird.min(event.ord);
+    // INVARIANT: As `iw_cm` calls this function.
+    let incoming = Incoming {
+        id: RawId::Iw(id),
+        ib: None,
+        device,
+        service: SERVICE_ID | u64::from(iw_cm::tcp_port(port)),
+        data: &iw_cm::data(event),
+        reads_in: reads,
+        reads_out: reads,
+        device_port: 1,
+        path_mtu: 0,
+        adopted: Cell::new(false),
+    };
+    let answer = L::request(&incoming);
+    if incoming.adopted.get() {
+        return 0;
+    }
+    let why = match answer {
+        Answer::Reject(why) => why,
+        Answer::Silence => reason::BUSY,
+    };
+    let why = why.to_be_bytes();
+    let len = why.len() as u8;
+    // SAFETY: The id is alive and not adopted. If this fails, the peer finds a closed connection.
+    let _ = unsafe { c::iw_cm_reject(id.as_ptr(), why.as_ptr().cast(), len) };
+    // has `iw_cm` destroy the id
+    EACCES.to_errno()
 }

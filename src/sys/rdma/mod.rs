@@ -25,12 +25,14 @@
 pub(crate) mod block;
 pub(crate) mod buffer;
 pub(crate) mod cm;
+mod cm_id;
 mod context;
 pub(crate) mod cq;
 mod destroy;
 pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;
+mod iw_cm;
 pub(crate) mod listen;
 pub(crate) mod mapper;
 pub(crate) mod mr;

@@ -39,19 +39,24 @@ impl Net {
 
 /// Returns the C form of an address, with port 0: RDMA has its own port space.
 pub(super) fn sockaddr(a: &Address) -> Storage {
+    sockaddr_with_port(&Address { port: 0, ..*a })
+}
+
+/// Returns the C form of an address.
+pub(super) fn sockaddr_with_port(a: &Address) -> Storage {
     let mut storage = Storage::default();
-    let (a, p) = (Address { port: 0, ..*a }, &raw mut storage);
+    let p = &raw mut storage;
     // SAFETY: A `sockaddr_storage` has space for each kind of address.
     unsafe {
         match a.ip {
-            IpAddr::V4(_) => p.cast::<[u8; 16]>().write(write_in(&a)),
-            IpAddr::V6(_) => p.cast::<[u8; 28]>().write(write_in6(&a)),
+            IpAddr::V4(_) => p.cast::<[u8; 16]>().write(write_in(a)),
+            IpAddr::V6(_) => p.cast::<[u8; 28]>().write(write_in6(a)),
         }
     }
     storage
 }
 
-/// Returns the address in a C form, with port 0; `None` for another family.
+/// Returns the address in a C form; `None` for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
     let p = core::ptr::from_ref(storage);
     // SAFETY: Every kind of address begins with its family, and all bytes of `storage` are
@@ -64,7 +69,7 @@ pub(super) fn address(storage: &Storage) -> Option<Address> {
             let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
             Some(Address {
                 ip: IpAddr::V4(ip),
-                port: 0,
+                port: u16::from_be(sin.sin_port),
                 scope: 0,
             })
         }
@@ -75,7 +80,7 @@ pub(super) fn address(storage: &Storage) -> Option<Address> {
             let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
             Some(Address {
                 ip: IpAddr::V6(ip),
-                port: 0,
+                port: u16::from_be(sin6.sin6_port),
                 scope: sin6.sin6_scope_id,
             })
         }

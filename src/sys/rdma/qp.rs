@@ -228,21 +228,32 @@ impl QueuePair {
                 | c::ib_access_flags_IB_ACCESS_REMOTE_READ) as i32,
             ..Default::default()
         };
-        let mask = c::ib_qp_attr_mask_IB_QP_STATE
-            | c::ib_qp_attr_mask_IB_QP_PKEY_INDEX
-            | c::ib_qp_attr_mask_IB_QP_PORT
-            | c::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS;
+        let mut mask = c::ib_qp_attr_mask_IB_QP_STATE | c::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS;
+        if !self.device.is_iwarp() {
+            mask |= c::ib_qp_attr_mask_IB_QP_PKEY_INDEX | c::ib_qp_attr_mask_IB_QP_PORT;
+        }
         self.modify(&mut attr, mask as i32)
+    }
+
+    pub(crate) fn is_iwarp(&self) -> bool {
+        self.device.is_iwarp()
     }
 
     /// RESET to INIT, with the port and partition of a received request.
     pub(crate) fn to_init_for(&self, connection: &CmId) -> Result {
+        if self.device.is_iwarp() {
+            return self.to_init(1, 0);
+        }
         let (attr, _) = connection.qp_attributes(c::ib_qp_state_IB_QPS_INIT)?;
         self.to_init(attr.port_num, attr.pkey_index)
     }
 
     /// INIT to RTR: the QP receives.
     pub(crate) fn to_ready_to_receive(&self, connection: &CmId, tuning: &Tuning) -> Result {
+        if self.device.is_iwarp() {
+            // by the driver, with the connection
+            return Ok(());
+        }
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
         if let Some(psn) = tuning.receive_psn {
             attr.rq_psn = psn;
@@ -254,6 +265,10 @@ impl QueuePair {
 
     /// RTR to RTS: the QP sends.
     pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
+        if self.device.is_iwarp() {
+            self.reads.store(tuning.reads_out.into(), Relaxed);
+            return Ok(());
+        }
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
         // chosen by the peer; rxe treats 7 as unlimited, and `ack_time` limits it

@@ -110,12 +110,18 @@ impl Route {
 
     /// Returns the local address, once the path is found.
     pub(crate) fn source(&self) -> Result<Address> {
+        self.addresses().map(|(source, _)| source)
+    }
+
+    /// Returns the local address and the peer's, with port 0, once the path is found.
+    pub(super) fn addresses(&self) -> Result<(Address, Address)> {
         if !self.is_found() {
             return Err(EINVAL);
         }
         // SAFETY: By the invariants the id is alive; its addresses do not change any more.
-        let a = unsafe { &(*self.raw()).route.addr.src_addr };
-        netns::address(a).ok_or(EINVAL)
+        let a = unsafe { &(*self.raw()).route.addr };
+        let address = |a| netns::address(a).map(|a| Address { port: 0, ..a });
+        address(&a.src_addr).zip(address(&a.dst_addr)).ok_or(EINVAL)
     }
 
     /// Returns the interface index, once the path is found.

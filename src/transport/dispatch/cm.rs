@@ -138,15 +138,17 @@ impl<O: Upcalls> Resolver<O> {
     /// [`Upcalls::resolved`] reports the result, possibly before this returns.
     ///
     /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
+    /// Begins after `pause` ms.
     pub(crate) fn start(
         &self,
         source: Option<&Address>,
         destination: &Address,
         timeout_ms: u32,
         tos: Option<u8>,
+        pause: u32,
     ) -> Result {
         match self {
-            Self::Rdma(r) => r.start(source, destination, timeout_ms, tos),
+            Self::Rdma(r) => r.start(source, destination, timeout_ms, tos, pause),
             Self::Local(r) => {
                 r.start();
                 Ok(())

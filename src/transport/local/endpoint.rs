@@ -231,6 +231,7 @@ impl Endpoint {
             max_sge: SGES as u8,
             header_aside: BSDH,
             pinned_pages: Pinning::new(None).most_pages() as u16,
+            connector_first: false,
         }
     }
 

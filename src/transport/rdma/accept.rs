@@ -66,12 +66,12 @@ impl<'a, O: Upcalls> Request<'a, O> {
 
     /// Returns the private data of the REQ.
     pub(crate) fn hello(&self) -> &'a [u8; REQUEST_DATA] {
-        self.incoming.data()
+        self.incoming.data
     }
 
     /// Returns true if the link is InfiniBand, false for Ethernet.
     pub(crate) fn is_infiniband(&self) -> bool {
-        self.device.port_is_infiniband(self.incoming.device_port())
+        self.device.port_is_infiniband(self.incoming.device_port)
     }
 
     /// Returns true if the route from `local` to `remote` uses the interface that the request
@@ -91,7 +91,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
         config: &Config,
         owner: ARef<O>,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
-        let (reads_in, reads_out) = (self.incoming.reads_in(), self.incoming.reads_out());
+        let (reads_in, reads_out) = (self.incoming.reads_in, self.incoming.reads_out);
         let (endpoint, link) = CmLink::make(&self.device, config, owner, reads_in, reads_out)?;
         let inner = &link.inner;
         let id = self.incoming.adopt(&self.device, inner.clone())?;

@@ -56,6 +56,7 @@ pub(super) struct Inner<O: Upcalls> {
     message_arrived: AtomicFlag,
     failed: AtomicFlag,
     fatal: AtomicFlag,
+    connecting: AtomicFlag,
     #[pin]
     chores: Work<Inner<O>, 0>,
     #[pin]
@@ -112,6 +113,7 @@ impl<O: Upcalls> CmLink<O> {
                 message_arrived: AtomicFlag::new(false),
                 failed: AtomicFlag::new(false),
                 fatal: AtomicFlag::new(false),
+                connecting: AtomicFlag::new(false),
                 chores <- new_work!("ib_sdp_link"),
                 end <- new_work!("ib_sdp_link_end"),
             }),
@@ -257,6 +259,31 @@ impl<O: Upcalls> Inner<O> {
         };
     }
 
+    /// Queues [`Inner::connect`].
+    pub(super) fn start_connect(self: &Arc<Self>) {
+        self.undecided();
+        self.deferred_work(&self.connecting);
+    }
+
+    /// Sends an MPA request. The id is out of its place meanwhile, for this may take minutes.
+    fn connect(self: &Arc<Self>) {
+        let Some(mut id) = self.id.lock().take() else {
+            return;
+        };
+        let r = id.connect();
+        let mut place = self.id.lock();
+        if self.phase() == Phase::Leaving {
+            // found no id to disconnect by
+            let _ = id.disconnect();
+        }
+        *place = Some(id);
+        drop(place);
+        if let Err(e) = r {
+            self.ended(self.close().rejected(e));
+        }
+        self.decided();
+    }
+
     pub(super) fn abort(&self) {
         if let Ok(qp) = self.qp() {
             qp.to_error();
@@ -269,6 +296,9 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        if this.connecting.xchg(false, Full) {
+            this.connect();
+        }
         if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
                 // Fails if the RTU has arrived meanwhile, which has the same effect.
@@ -380,12 +410,14 @@ impl<O: Upcalls> CmEvents for Inner<O> {
     }
 }
 
-/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE` and `EMSGSIZE` (path MTU): retry.
+/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE`, `EMSGSIZE` (path MTU) and
+/// `EAGAIN` (full backlog): retry.
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),
         reason::PATH_MTU => EMSGSIZE.into(),
         reason::TIMEOUT => ETIMEDOUT.into(),
+        reason::BUSY => EAGAIN,
         _ => ECONNREFUSED.into(),
     }
 }

@@ -57,9 +57,13 @@ impl<O: Upcalls> CmLink<O> {
         if !inner.advance(Phase::New, Phase::Requested) {
             return Err(EINVAL);
         }
-        id.request(route, &parameters).inspect_err(|_| {
+        let waits = id.request(route, &parameters).inspect_err(|_| {
             inner.advance(Phase::Requested, Phase::New);
-        })
+        })?;
+        if waits {
+            inner.start_connect();
+        }
+        Ok(())
     }
 }
 

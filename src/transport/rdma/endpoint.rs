@@ -171,6 +171,7 @@ impl Endpoint {
             max_sge: e.max_sge(),
             header_aside: 0,
             pinned_pages: e.mapper().most_pages() as u16,
+            connector_first: e.qp().is_iwarp(),
         })
     }
 

@@ -26,7 +26,7 @@ struct CmHandler<O, A>(PhantomData<fn() -> (O, A)>);
 
 impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
     fn request(incoming: &Incoming<'_>) -> Answer {
-        let Ok(port) = u16::try_from(incoming.service().wrapping_sub(SERVICE_ID)) else {
+        let Ok(port) = u16::try_from(incoming.service.wrapping_sub(SERVICE_ID)) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
         let device = registry::lock()
@@ -36,12 +36,12 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
         let Some(device) = device else {
             return Answer::Reject(reason::NO_SERVICE);
         };
-        let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
+        let Ok((net, ifindex)) = incoming.net(&destination(incoming.data)) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
         // A QP with a larger MTU than its port would lose every message of several packets.
-        let port_mtu = device.port_mtu(incoming.device_port());
-        if port_mtu.is_ok_and(|most| incoming.path_mtu() > most) {
+        let port_mtu = device.port_mtu(incoming.device_port);
+        if port_mtu.is_ok_and(|most| incoming.path_mtu > most) {
             return Answer::Reject(reason::PATH_MTU);
         }
         let request = Request::new(incoming, device, net, ifindex, port);

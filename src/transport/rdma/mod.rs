@@ -45,5 +45,4 @@ use super::{
     REQUEST_DATA,
 };
 
-/// First of SDP's service IDs, to which the port is added (IBA Annex A4).
-pub(crate) const SERVICE_ID: u64 = 0x1_0000;
+use crate::sys::rdma::cm::SERVICE_ID;

@@ -20,7 +20,9 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::{Instant, Monotonic};
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use kernel::workqueue::{
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
+};
 
 /// Timeout of the first attempt to resolve a neighbour (ms); each further one is four times as
 /// long. `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same
@@ -35,6 +37,8 @@ struct Query {
     /// Time limit for either half of the search (ms).
     timeout_ms: u32,
     began: Instant<Monotonic>,
+    /// Time until the search begins (ms).
+    pause: u32,
     next_try: u32,
 }
 
@@ -62,13 +66,16 @@ struct Lookup<O: Upcalls> {
     #[pin]
     found: Mutex<LookupState>,
     #[pin]
-    again: Work<Lookup<O>, 0>,
+    again: DelayedWork<Lookup<O>, 0>,
     #[pin]
     end: Work<Lookup<O>, 1>,
 }
 
+impl_has_delayed_work! {
+    impl{O: Upcalls} HasDelayedWork<Lookup<O>, 0> for Lookup<O> { self.again }
+}
+
 impl_has_work! {
-    impl{O: Upcalls} HasWork<Lookup<O>, 0> for Lookup<O> { self.again }
     impl{O: Upcalls} HasWork<Lookup<O>, 1> for Lookup<O> { self.end }
 }
 
@@ -141,10 +148,9 @@ impl<O: Upcalls> Lookup<O> {
 
     /// Returns true if there is time for another attempt.
     fn has_time(&self) -> bool {
-        self.query
-            .lock()
-            .as_ref()
-            .is_some_and(|w| w.began.elapsed().as_millis() < i64::from(w.timeout_ms))
+        self.query.lock().as_ref().is_some_and(|w| {
+            w.began.elapsed().as_millis() < i64::from(w.timeout_ms.saturating_add(w.pause))
+        })
     }
 }
 
@@ -157,10 +163,10 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
                     self.notify(Err(error(e)));
                 }
             }
-            RouteEvent::RouteFound => self.notify(usable(route).map(|_| ())),
+            RouteEvent::RouteFound => self.notify(usable(route, &self.net).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
                 // Not from this callback: a new attempt destroys the id of this one.
-                work::defer::<Arc<Self>, 0>(self);
+                work::defer_by::<Arc<Self>, 0>(self, 0);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
             RouteEvent::DeviceGoes => {
@@ -185,10 +191,9 @@ fn error(e: Error) -> Error {
 }
 
 /// Returns the device of a route, if it supports SDP connections.
-fn usable(route: &Route) -> Result<DeviceRef> {
+fn usable(route: &Route, net: &Net) -> Result<DeviceRef> {
     let device = registry::lock()?.find(|d| route.is_at(d)).ok_or(ENETDOWN)?;
-    if !device.port_has_cm(route.device_port()?) {
-        // iWARP has another connection manager and other rules.
+    if !device.can_connect(route.device_port()?, net) {
         return Err(ENETUNREACH.into());
     }
     Ok(device)
@@ -209,7 +214,7 @@ impl<O: Upcalls> Resolver<O> {
                 notified: AtomicFlag::new(false),
                 query <- new_spinlock!(None, "ib_sdp_query"),
                 found <- new_mutex!(LookupState::Nothing, "ib_sdp_resolver"),
-                again <- new_work!("ib_sdp_resolver"),
+                again <- new_delayed_work!("ib_sdp_resolver"),
                 end <- new_work!("ib_sdp_resolver_end"),
             }),
             GFP_KERNEL,
@@ -225,6 +230,7 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// `source`: local address, `None` for that of the route; ports are ignored. `timeout_ms`: for
     /// either half of the search. `tos`: the DSCP and ECN bits.
+    /// `pause`: time before the search (ms).
     ///
     /// # Errors
     ///
@@ -235,6 +241,7 @@ impl<O: Upcalls> Resolver<O> {
         destination: &Address,
         timeout_ms: u32,
         tos: Option<u8>,
+        pause: u32,
     ) -> Result {
         *self.search.query.lock() = Some(Query {
             source: source.copied(),
@@ -242,8 +249,13 @@ impl<O: Upcalls> Resolver<O> {
             tos,
             timeout_ms,
             began: Instant::now(),
+            pause,
             next_try: FIRST_TRY,
         });
+        if pause > 0 {
+            work::defer_by::<Arc<Lookup<O>>, 0>(self.search.clone(), pause);
+            return Ok(());
+        }
         self.search.look()
     }
 
@@ -266,7 +278,7 @@ impl<O: Upcalls> Resolver<O> {
 
     /// Returns true if the link is InfiniBand, false for Ethernet. Valid once resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
-        self.with(|id| Ok(usable(id)?.port_is_infiniband(id.device_port()?)))
+        self.with(|id| Ok(usable(id, &self.search.net)?.port_is_infiniband(id.device_port()?)))
     }
 
     /// Makes the two halves of a connection. Receives can be posted afterwards.
@@ -280,12 +292,15 @@ impl<O: Upcalls> Resolver<O> {
         owner: ARef<O>,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let (device, port, pkey_index) = self.with(|id| {
-            let device = usable(id)?;
+            let device = usable(id, &self.search.net)?;
             let port = id.device_port()?;
-            // the port is not a member of the path's partition
-            let pkey_index = device
-                .find_pkey(port, id.pkey()?)
-                .map_err(|_| ENETUNREACH)?;
+            let pkey_index = match device.is_iwarp() {
+                true => 0,
+                // the port is not a member of the path's partition
+                false => device
+                    .find_pkey(port, id.pkey()?)
+                    .map_err(|_| ENETUNREACH)?,
+            };
             Ok((device, port, pkey_index))
         })?;
         CmLink::active(&device, config, owner, port, pkey_index)

@@ -148,6 +148,9 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) messages: u16,
     pub(super) probes: u16,
     pub(super) broken: bool,
+    /// Set for siw: a completion does not mean that the requests before it are complete. It passes
+    /// a READ, and TCP may still refer to the memory of unsignaled messages.
+    unordered: bool,
 }
 
 impl<T: Send + 'static> SendQueue<T> {
@@ -182,6 +185,7 @@ impl<T: Send + 'static> SendQueue<T> {
             messages: 0,
             probes: 0,
             broken: false,
+            unordered: pd.device().is_siw(),
         })
     }
 
@@ -257,14 +261,18 @@ impl<T: Send + 'static> SendQueue<T> {
 
     /// Counts the work request at `tail`, which is complete but for its flags and its number.
     pub(super) fn queue(&mut self, signaled: bool, mut flags: c::ib_send_flags) {
-        let signaled = signaled || self.must_signal();
+        let index = self.slot_of(self.tail);
+        let what = self.parts.slots.get(index).map(|slot| slot.what);
+        if self.unordered && !matches!(what, Some(WrKind::Transfer { read: true, .. })) {
+            flags |= c::ib_send_flags_IB_SEND_FENCE;
+        }
+        let signaled = signaled || self.unordered || self.must_signal();
         if signaled {
             flags |= c::ib_send_flags_IB_SEND_SIGNALED;
             self.unsignaled = 0;
         } else {
             self.unsignaled = self.unsignaled.saturating_add(1);
         }
-        let index = self.slot_of(self.tail);
         if let Some(slot) = self.parts.slots.get_mut(index) {
             slot.signaled = signaled;
         }

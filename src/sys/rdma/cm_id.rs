@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Ids and events of the connection managers of InfiniBand and RoCE (`ib_cm`) and of iWARP
+//! (`iw_cm`).
+//!
+//! The names are InfiniBand's: REQ is also an MPA request, REP its reply. A CLOSE of `iw_cm` (TCP's
+//! FIN) is DREQ.
+
+use super::super::bindings as c;
+use super::iw_cm;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Size of the private data of a REQ.
+pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
+/// Size of the private data of a REP.
+pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
+
+/// First of SDP's service IDs, to which the port is added (IBA Annex A4).
+pub(crate) const SERVICE_ID: u64 = 0x1_0000;
+
+/// Reject reasons with a meaning for SDP.
+pub(crate) mod reason {
+    use super::c;
+
+    /// No listener at the service ID.
+    pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
+    /// The peer's connection manager timed out.
+    pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
+    /// The consumer rejects the connection.
+    pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
+    /// The peer has an older connection with the queue pair of that number, which it now drops.
+    pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
+    /// The path MTU is larger than that of the peer's port.
+    pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
+    /// The peer lacks resources.
+    pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
+    /// By iWARP: the backlog is full, retry.
+    pub(crate) const BUSY: u32 = super::iw_cm::BUSY;
+}
+
+/// Events of a connection.
+pub(crate) enum CmEvent<'a> {
+    /// REP: the peer accepts.
+    Reply {
+        data: &'a [u8; REPLY_DATA],
+        /// Maximum number of RDMA READs that this end may have in flight.
+        reads_out: u8,
+        /// Maximum number of RDMA READs that the peer requests to have in flight.
+        reads_in: u8,
+    },
+    /// RTU, or a message that replaces it.
+    Ready,
+    /// REJ.
+    Rejected(u32),
+    /// No reply to the REQ of this end.
+    RequestUnanswered,
+    /// No reply to the REP of this end.
+    ReplyUnanswered,
+    /// DREQ: the peer disconnects.
+    DisconnectRequest,
+    /// DREP to the DREQ of this end.
+    DisconnectReply,
+    /// No reply to the DREQ of this end.
+    DisconnectUnanswered,
+    /// End of time-wait.
+    TimeWaitOver,
+}
+
+/// Receiver of the events.
+pub(crate) trait CmEvents: Send + Sync + 'static {
+    /// Handles an event. Context: process, one event at a time, may sleep; all connection setup of
+    /// the host waits meanwhile. Must not drop the `OwnedCmId`.
+    fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
+}
+
+/// Reference to a connection that has another owner.
+///
+/// # Invariants
+///
+/// `raw` is a live id.
+pub(crate) struct CmId {
+    pub(super) raw: RawId,
+}
+
+/// An id of either connection manager.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RawId {
+    Ib(NonNull<c::ib_cm_id>),
+    Iw(iw_cm::Id),
+}
+
+impl RawId {
+    /// Sets the context and the handler; null: events are dropped.
+    ///
+    /// # Safety
+    ///
+    /// The id is alive, and its manager does not call back meanwhile.
+    pub(super) unsafe fn set_context(self, context: *mut c_void) {
+        match self {
+            // SAFETY: Promised by the caller.
+            RawId::Ib(mut id) => unsafe {
+                id.as_mut().context = context;
+                id.as_mut().cm_handler = Some(on_event);
+            },
+            // SAFETY: Promised by the caller.
+            RawId::Iw(mut id) => unsafe {
+                id.as_mut().context = context;
+                id.as_mut().cm_handler = Some(on_iw_event);
+            },
+        }
+    }
+
+    /// Destroys an id, and waits for its callbacks.
+    ///
+    /// # Safety
+    ///
+    /// The id is the caller's. Not called in a callback.
+    pub(super) unsafe fn destroy(self) {
+        match self {
+            // SAFETY: Promised by the caller.
+            RawId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
+            // SAFETY: Promised by the caller.
+            RawId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
+        }
+    }
+}
+
+/// Contents of a REP.
+pub(crate) struct ReplyParameters<'a> {
+    /// Own QP.
+    pub(crate) qp: u32,
+    /// PSN of the first message sent.
+    pub(crate) psn: u32,
+    /// Private data for the peer's consumer.
+    pub(crate) data: &'a [u8; REPLY_DATA],
+    /// Maximum number of the peer's RDMA READs in flight.
+    pub(crate) reads_in: u8,
+    /// Maximum number of RDMA READs that this end may have in flight.
+    pub(crate) reads_out: u8,
+    /// Retries of the peer when no receive buffer is posted here.
+    pub(crate) rnr_retry: u8,
+}
+
+impl CmId {
+    /// Returns the id of `ib_cm`. `None`: TCP does the rest by iWARP.
+    fn ib(&self) -> Option<*mut c::ib_cm_id> {
+        match self.raw {
+            RawId::Ib(id) => Some(id.as_ptr()),
+            RawId::Iw(_) => None,
+        }
+    }
+
+    /// Returns the connection manager's attributes for the QP in the given state, and their mask.
+    pub(super) fn qp_attributes(&self, state: c::ib_qp_state) -> Result<(c::ib_qp_attr, i32)> {
+        let mut attr = c::ib_qp_attr {
+            qp_state: state,
+            ..Default::default()
+        };
+        let mut mask = 0;
+        let id = self.ib().ok_or(EINVAL)?;
+        // SAFETY: By the invariants the id is alive; both results are writable.
+        to_result(unsafe { c::ib_cm_init_qp_attr(id, &mut attr, &mut mask) })?;
+        Ok((attr, mask))
+    }
+
+    pub(super) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+        let id = match self.raw {
+            RawId::Ib(id) => id.as_ptr(),
+            RawId::Iw(id) => {
+                let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, p.data);
+                // SAFETY: By the invariants the id is alive; the driver copies the private data.
+                return to_result(unsafe { c::iw_cm_accept(id.as_ptr(), &mut param) });
+            }
+        };
+        let mut param = c::ib_cm_rep_param {
+            qp_num: p.qp,
+            starting_psn: p.psn,
+            private_data: p.data.as_ptr().cast(),
+            private_data_len: REPLY_DATA as u8,
+            responder_resources: p.reads_in,
+            initiator_depth: p.reads_out,
+            rnr_retry_count: p.rnr_retry,
+            ..Default::default()
+        };
+        // SAFETY: By the invariants the id is alive; the private data has the given length, and is
+        // copied by the call.
+        to_result(unsafe { c::ib_send_cm_rep(id, &mut param) })
+    }
+
+    /// Sends RTU.
+    pub(crate) fn ready(&self) -> Result {
+        self.ib().map_or(Ok(()), |id| {
+            // SAFETY: By the invariants the id is alive; there is no private data.
+            to_result(unsafe { c::ib_send_cm_rtu(id, core::ptr::null(), 0) })
+        })
+    }
+
+    /// Sends REJ. By iWARP the drop of the id resets the connection instead: a reject after a reply
+    /// of either end corrupts siw.
+    pub(crate) fn reject(&self, reason: u32) -> Result {
+        let none = core::ptr::null_mut();
+        self.ib().map_or(Ok(()), |id| {
+            // SAFETY: By the invariants the id is alive; there is no additional information.
+            to_result(unsafe { c::ib_send_cm_rej(id, reason, none, 0, none, 0) })
+        })
+    }
+
+    /// Sends DREQ, repeatedly until a reply arrives. The connection is established.
+    pub(crate) fn disconnect(&self) -> Result {
+        match self.raw {
+            RawId::Ib(id) => {
+                // SAFETY: By the invariants the id is alive; there is no private data.
+                to_result(unsafe { c::ib_send_cm_dreq(id.as_ptr(), core::ptr::null(), 0) })
+            }
+            // Sends TCP's FIN behind all messages; waits for an `iw_cm_connect` in progress.
+            // SAFETY: By the invariants the id is alive.
+            RawId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
+        }
+    }
+
+    /// Sends DREP.
+    pub(crate) fn disconnect_reply(&self) -> Result {
+        self.ib().map_or(Ok(()), |id| {
+            // SAFETY: By the invariants the id is alive; there is no private data.
+            to_result(unsafe { c::ib_send_cm_drep(id, core::ptr::null(), 0) })
+        })
+    }
+
+    /// Notifies the connection manager of a received message, which replaces an RTU.
+    pub(crate) fn message_came(&self) -> Result {
+        let event = c::ib_event_type_IB_EVENT_COMM_EST;
+        self.ib().map_or(Ok(()), |id| {
+            // SAFETY: By the invariants the id is alive.
+            to_result(unsafe { c::ib_cm_notify(id, event) })
+        })
+    }
+}
+
+/// Passes an event to the context of an id, if it has one.
+///
+/// # Safety
+///
+/// Called by the id's handler, with the id and its context.
+unsafe fn pass_on(raw: RawId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
+    if !context.is_null() {
+        // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is
+        // destroyed; that waits for this call.
+        let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
+        // INVARIANT: The id is alive during the callback.
+        events.clone().event(&CmId { raw }, event);
+    }
+    // 0: the manager must not destroy the id; the `OwnedCmId` does.
+    0
+}
+
+pub(super) extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_int {
+    let Some(raw) = NonNull::new(id) else {
+        return 0;
+    };
+    // SAFETY: `ib_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let what = match event.event {
+        c::ib_cm_event_type_IB_CM_REP_RECEIVED => {
+            // SAFETY: The kind of event shows that this field is in use.
+            let p = unsafe { &event.param.rep_rcvd };
+            // SAFETY: The private data of a REP always has this length, whatever the peer has sent.
+            let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
+            CmEvent::Reply {
+                data,
+                reads_out: p.initiator_depth,
+                reads_in: p.responder_resources,
+            }
+        }
+        c::ib_cm_event_type_IB_CM_RTU_RECEIVED | c::ib_cm_event_type_IB_CM_USER_ESTABLISHED => {
+            CmEvent::Ready
+        }
+        c::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
+            // SAFETY: The kind of event shows that this field is in use.
+            CmEvent::Rejected(unsafe { event.param.rej_rcvd.reason })
+        }
+        c::ib_cm_event_type_IB_CM_REQ_ERROR => CmEvent::RequestUnanswered,
+        c::ib_cm_event_type_IB_CM_REP_ERROR => CmEvent::ReplyUnanswered,
+        c::ib_cm_event_type_IB_CM_DREQ_RECEIVED => CmEvent::DisconnectRequest,
+        c::ib_cm_event_type_IB_CM_DREP_RECEIVED => CmEvent::DisconnectReply,
+        c::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::DisconnectUnanswered,
+        c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::TimeWaitOver,
+        // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: no alternate paths.
+        _ => return 0,
+    };
+    // SAFETY: `ib_cm` passes a live id, whose context it does not change.
+    unsafe { pass_on(RawId::Ib(raw), (*id).context, what) }
+}
+
+pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_event) -> c_int {
+    let Some(raw) = NonNull::new(id) else {
+        return 0;
+    };
+    // SAFETY: `iw_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let data: [u8; REPLY_DATA];
+    let what = match (event.event, event.status) {
+        (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, 0) => {
+            data = iw_cm::data(event);
+            // as seen by the peer, or by this end: the smaller one is right for both
+            let reads = event.ird.min(event.ord);
+            CmEvent::Reply {
+                data: &data,
+                reads_out: reads,
+                reads_in: reads,
+            }
+        }
+        (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, status) => match iw_cm::data(event) {
+            _ if status == ETIMEDOUT.to_errno() => CmEvent::RequestUnanswered,
+            // without private data: TCP, or another consumer
+            [0, 0, 0, 0] => CmEvent::Rejected(reason::NO_SERVICE),
+            why => CmEvent::Rejected(u32::from_be_bytes(why)),
+        },
+        (c::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED, 0) => CmEvent::Ready,
+        (c::iw_cm_event_type_IW_CM_EVENT_ESTABLISHED, _) => CmEvent::Rejected(reason::CONSUMER),
+        (c::iw_cm_event_type_IW_CM_EVENT_CLOSE, _) => CmEvent::DisconnectRequest,
+        _ => return 0,
+    };
+    // SAFETY: `iw_cm` passes a live id, whose context it does not change.
+    unsafe { pass_on(RawId::Iw(raw), (*id).context, what) }
+}

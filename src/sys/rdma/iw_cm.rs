@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Calls of iWARP's connection manager (`iw_cm`), for [`super::cm`] and [`super::listen`].
+//!
+//! iWARP has no service IDs: a connection has a TCP port, which is that of [`tcp_port`]. Private
+//! data has a length, at most 251 bytes; a shorter one is padded with zeros, as `ib_cm` does.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use super::netns;
+use crate::sys::address::Address;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::ptr::NonNull;
+use kernel::error::from_err_ptr;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+
+/// An id of `iw_cm`.
+pub(super) type Id = NonNull<c::iw_cm_id>;
+/// Its callback.
+pub(super) type Handler = extern "C" fn(*mut c::iw_cm_id, *mut c::iw_cm_event) -> c_int;
+
+/// Reason of a reject that means "send another request later": `iw_cm` repeats none by itself.
+/// `ib_cm` uses 16 bits.
+pub(crate) const BUSY: u32 = 0x1_0000;
+
+/// Returns the TCP port for a port of SDP. A listener of `IPPROTO_SDP` has that port of TCP itself.
+pub(super) fn tcp_port(port: u16) -> u16 {
+    port ^ 0x8000
+}
+
+/// Returns the parameters of an MPA request or reply. They refer to the private data.
+pub(super) fn parameters(qp: u32, reads_in: u8, reads_out: u8, data: &[u8]) -> c::iw_cm_conn_param {
+    c::iw_cm_conn_param {
+        private_data: data.as_ptr().cast(),
+        private_data_len: data.len() as u16,
+        ord: reads_out.into(),
+        ird: reads_in.into(),
+        qpn: qp,
+    }
+}
+
+/// Makes an id.
+pub(super) fn create(device: &DeviceRef, handler: Handler, context: *mut c_void) -> Result<Id> {
+    // SAFETY: The device is in use; the caller keeps the context as long as the id.
+    let id = unsafe { c::iw_create_cm_id(device.raw(), Some(handler), context) };
+    NonNull::new(from_err_ptr(id)?).ok_or(ENOMEM)
+}
+
+/// Sets the addresses of an id that has not been used.
+///
+/// # Safety
+///
+/// The id is alive, and nobody else uses it.
+pub(super) unsafe fn set_addresses(id: Id, local: &Address, remote: &Address) {
+    // SAFETY: Promised by the caller.
+    let id = unsafe { &mut *id.as_ptr() };
+    id.local_addr = netns::sockaddr_with_port(local);
+    id.remote_addr = netns::sockaddr_with_port(remote);
+    id.set_afonly(remote.ip.is_ipv6());
+}
+
+/// Listens at the TCP port for a port of SDP, with one id for each version of IP.
+pub(super) fn listen(device: &DeviceRef, handler: Handler, port: u16) -> Result<[Option<Id>; 2]> {
+    let any = [
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    ];
+    let mut ids = [None; 2];
+    for (place, ip) in ids.iter_mut().zip(any) {
+        let id = create(device, handler, core::ptr::null_mut())?;
+        let local = Address {
+            ip,
+            port: tcp_port(port),
+            scope: 0,
+        };
+        // SAFETY: Made above.
+        unsafe { set_addresses(id, &local, &local) };
+        // SAFETY: Made above; destroyed here only if it does not listen.
+        unsafe {
+            match c::sdp_h_iw_listen(id.as_ptr()) {
+                0 => *place = Some(id),
+                _ => c::iw_destroy_cm_id(id.as_ptr()),
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// Returns the private data of an event, padded with zeros.
+pub(super) fn data<const N: usize>(event: &c::iw_cm_event) -> [u8; N] {
+    let mut all = [0; N];
+    let len = usize::from(event.private_data_len).min(N);
+    if event.private_data.is_null() {
+        return all;
+    }
+    // SAFETY: `iw_cm` passes an event with that many bytes of private data.
+    let bytes = unsafe { core::slice::from_raw_parts(event.private_data.cast::<u8>(), len) };
+    if let Some(to) = all.get_mut(..len) {
+        to.copy_from_slice(bytes);
+    }
+    all
+}
