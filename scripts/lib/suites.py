@@ -49,6 +49,8 @@ class Guest(Suite):
         command.insert(program + 1, "--brief")
         if self.name == "guest:local-streams":
             command[-1:] = without(command[-1], ABOVE)
+        if self.name == "siw:short":
+            command[-len(SIW_ALL):] = SIW
         return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
 
 
@@ -188,6 +190,11 @@ def other_series():
 # The longest suite, by far if its kernel has to be compiled first.
 LONGEST = "debug:short"
 
+# Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
+SIW = ["data.stream", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen"]
+SIW_ALL = ["data", "close", "ipproto", "zcopy"]
+
+
 # Limits for hangs only: a machine many times slower than the present one stays within them.
 GUEST_SECONDS = 3600
 DEBUG_SECONDS = 14400
@@ -223,6 +230,7 @@ SUITES = [
     Suite("sim", "connections in every interleaving, checked at every step", Simulator,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
+    guest("siw:short", "on iWARP (siw), with two guests on one wire", ["--rdma", "siw", "--hosts", "2"], ["--alone", *SIW_ALL], GUEST_SECONDS),
     Suite("quick:check", "the checks of the sources that take seconds", Command, ["scripts/check", "--fast"], 600, False),
     guest("quick:guest", "a choice from data, zcopy and ipproto", [], ["--in-turn", "--brief", *QUICK], 600, False),
     short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),

@@ -47,7 +47,8 @@ class TestOrder(unittest.TestCase):
         others = len(other_series())
         self.assertEqual(set(names[1:5 + others]), {"check", "scripts", "host", "sim", *(f"series:{name}" for name in other_series())})
         self.assertEqual(names[5 + others], "guest:data")
-        self.assertTrue(names[-1].startswith("wire:"))
+        self.assertTrue(names[-2].startswith("wire:"))
+        self.assertEqual(names[-1], "siw:short")
 
     def test_one_by_one(self):
         names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=lambda suite: turn(suite, 1))]
