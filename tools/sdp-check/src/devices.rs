@@ -110,13 +110,6 @@ impl Found {
             states.push(text);
         }
         let check = format!("device {name}");
-        if file("node_type").contains("RNIC") {
-            self.checks.push(Check::fail(check, "speaks iWARP").because(
-                "SDP here needs InfiniBand or RoCE",
-                "Intel E810 (irdma): devlink dev param set pci/SLOT name enable_roce value true cmode runtime; else another adapter",
-            ));
-            return;
-        }
         let states = states.join("; ");
         self.checks.push(if active > 0 {
             Check::pass(check, states)
