@@ -72,48 +72,6 @@ fn whole_pages_only() {
 }
 
 #[test]
-fn ends_once() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 7).unwrap();
-    assert!(!r.is_idle());
-    assert_eq!(clear(&mut r), []);
-    assert_eq!(r.end(a), Some(7));
-    assert_eq!(r.end(a), None);
-    assert!(r.is_idle());
-    assert_eq!(clear(&mut r), [range(1, 4)]);
-    assert_eq!(clear(&mut r), []);
-}
-
-#[test]
-fn a_page_of_two_blocks_is_free_when_both_have_ended() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 1).unwrap();
-    let b = begin(&mut r, range(3, 4), 2).unwrap();
-    let c = begin(&mut r, range(4, 1), 3).unwrap();
-    assert_eq!(pages_in(&r, range(4, 1)), 3);
-    r.end(a);
-    assert_eq!(clear(&mut r), [range(1, 2)]);
-    r.end(b);
-    assert_eq!(clear(&mut r), [range(3, 1), range(5, 2)]);
-    r.end(c);
-    assert_eq!(clear(&mut r), [range(4, 1)]);
-}
-
-#[test]
-fn owner_is_notified_once() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 1).unwrap();
-    begin(&mut r, range(3, 4), 2).unwrap();
-    assert!(!r.has_fault(a));
-    assert_eq!(touched(&mut r, 4), [1, 2]);
-    assert!(r.has_fault(a));
-    assert_eq!(touched(&mut r, 4), []);
-    assert_eq!(touched(&mut r, 9), []);
-    r.end(a);
-    assert_eq!(touched(&mut r, 1), []);
-}
-
-#[test]
 fn none_begins_where_somebody_waits() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
@@ -147,28 +105,6 @@ fn who_waits_for_what_ended_before_waits_for_nobody_else() {
 }
 
 #[test]
-fn a_block_of_several_ranges() {
-    let mut r = record();
-    let ranges = [range(1, 4), range(20, 2), range(30, 1), range(20, 2)];
-    let a = r.begin(ranges.into_iter(), 1).unwrap();
-    begin(&mut r, range(21, 3), 2).unwrap();
-    assert_eq!(pages_in(&r, range(0, 100)), 12);
-    assert_eq!(touched(&mut r, 21), [1, 2]);
-    assert_eq!(touched(&mut r, 30), []);
-    assert!(!r.take_stray(range(30, 1)));
-    assert!(r.take_stray(range(10, 1)));
-    // no part of it may be where the worker is
-    assert!(r
-        .begin([range(50, 1), range(10, 2)].into_iter(), 3)
-        .is_none());
-    r.cleared(true);
-    assert_eq!(r.end(a), Some(1));
-    let mut all = clear(&mut r);
-    all.sort_by_key(|r| r.start);
-    assert_eq!(all, [range(1, 4), range(20, 1), range(20, 1), range(30, 1)]);
-}
-
-#[test]
 fn ranges_for_which_there_is_no_room() {
     let mut r = record();
     let ranges = |n| (0..n).map(|n| range(n * 3, 1));
@@ -182,19 +118,6 @@ fn ranges_for_which_there_is_no_room() {
 }
 
 #[test]
-fn a_stray_page_is_nobodys() {
-    let mut r = record();
-    begin(&mut r, range(1, 4), 1).unwrap();
-    assert!(!r.take_stray(range(2, 1)));
-    assert!(r.take_stray(range(7, 1)));
-    r.cleared(true);
-    assert_eq!(clear(&mut r), []);
-    assert!(r.take_stray(range(7, 1)));
-    r.cleared(false);
-    assert_eq!(clear(&mut r), [range(7, 1)]);
-}
-
-#[test]
 fn none_begins_where_the_worker_is() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
@@ -205,17 +128,6 @@ fn none_begins_where_the_worker_is() {
     assert!(begin(&mut r, range(5, 4), 2).is_some());
     r.cleared(true);
     assert!(begin(&mut r, range(1, 4), 3).is_some());
-}
-
-#[test]
-fn what_could_not_be_cleared_comes_again_where_it_has_moved() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 1).unwrap();
-    r.end(a);
-    assert_eq!(r.next_loose(), Some(range(1, 4)));
-    r.cleared(false);
-    r.moved(range(1, 4), 100 * PAGE);
-    assert_eq!(clear(&mut r), [range(100, 4)]);
 }
 
 #[test]
@@ -236,20 +148,6 @@ fn a_block_that_begins_while_a_move_is_read_is_not_settled() {
     assert_eq!(r.is_settled(c), Some(true));
     assert_eq!(touched(&mut r, 2), [3]);
     assert_eq!(touched(&mut r, 101), [1]);
-}
-
-#[test]
-fn a_part_moves() {
-    let mut r = record();
-    let a = begin(&mut r, range(10, 6), 1).unwrap();
-    r.moved(range(12, 2), 50 * PAGE);
-    assert_eq!(touched(&mut r, 51), [1]);
-    assert_eq!(pages_in(&r, range(12, 2)), 0);
-    assert_eq!(pages_in(&r, range(0, 100)), 6);
-    r.end(a);
-    let mut all = clear(&mut r);
-    all.sort_by_key(|r| r.start);
-    assert_eq!(all, [range(10, 2), range(14, 2), range(50, 2)]);
 }
 
 #[test]
@@ -274,16 +172,66 @@ fn no_more_than_there_is_room_for() {
     assert!(r.take_stray(range(9_000, 1)));
 }
 
-/// Model of each page: the blocks that cover it, and its protection.
+/// Model of each page: the blocks that cover it, its protection, and whether a writer may wait; and
+/// the blocks whose owners were notified.
 #[derive(Default)]
 struct Model {
     over: HashMap<usize, HashSet<u32>>,
     protected: HashSet<usize>,
+    wanted: HashSet<usize>,
+    notified: HashSet<u32>,
+}
+
+impl Model {
+    fn is_free(&self, page: usize) -> bool {
+        self.over.get(&page).is_none_or(HashSet::is_empty)
+    }
+
+    fn begun(&mut self, block: impl Iterator<Item = usize>, owner: u32) {
+        for page in block {
+            assert!(!self.wanted.contains(&page));
+            self.over.entry(page).or_default().insert(owner);
+            self.protected.insert(page);
+        }
+    }
+
+    fn moved(&mut self, from: Range, to: usize) {
+        for (page, to) in pages(from).zip(to..) {
+            let over = self.over.remove(&page).unwrap_or_default();
+            self.over.insert(to, over);
+            for set in [&mut self.protected, &mut self.wanted] {
+                if set.remove(&page) {
+                    set.insert(to);
+                }
+            }
+        }
+    }
+
+    /// Writes to a page. Returns the owners to notify.
+    fn touched(&mut self, page: usize) -> Vec<u32> {
+        let over = self.over.get(&page).cloned().unwrap_or_default();
+        let mut new: Vec<_> = over.difference(&self.notified).copied().collect();
+        new.sort_unstable();
+        self.notified.extend(&new);
+        self.wanted.extend(self.protected.get(&page));
+        new
+    }
+
+    /// Makes a page writable, or keeps it for the next attempt.
+    fn cleared(&mut self, page: usize, done: bool) {
+        assert!(self.is_free(page));
+        for set in [&mut self.protected, &mut self.wanted] {
+            match done {
+                true => set.remove(&page),
+                false => set.insert(page),
+            };
+        }
+    }
 }
 
 #[test]
 fn as_the_model_has_it() {
-    for seed in 1..30u64 {
+    for seed in 1..200u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut random = move |n: usize| {
             state ^= state << 13;
@@ -294,22 +242,20 @@ fn as_the_model_has_it() {
         let (mut r, mut m) = (record(), Model::default());
         let mut ids = Vec::new();
         for step in 0..300u32 {
-            match random(5) {
+            match random(7) {
                 0 | 1 => {
                     let first = range(random(40), 1 + random(8));
                     let second = range(50 + random(40), 1 + random(8));
                     let block = [first, second].into_iter().take(1 + random(2));
                     if let Some(id) = r.begin(block.clone(), step) {
                         ids.push((id, step));
-                        for page in block.flat_map(pages) {
-                            m.over.entry(page).or_default().insert(step);
-                            m.protected.insert(page);
-                        }
+                        m.begun(block.flat_map(pages), step);
                     }
                 }
                 2 if !ids.is_empty() => {
                     let (id, owner) = ids.swap_remove(random(ids.len()));
-                    assert_eq!(r.end(id), Some(owner));
+                    assert_eq!(r.has_fault(id), m.notified.contains(&owner));
+                    assert_eq!((r.end(id), r.end(id)), (Some(owner), None));
                     m.over.values_mut().for_each(|o| _ = o.remove(&owner));
                 }
                 3 => {
@@ -317,27 +263,36 @@ fn as_the_model_has_it() {
                     let from = range(random(40), 1 + random(4));
                     let to = 1000 + step as usize * 10;
                     r.moved(from, to * PAGE);
-                    for (n, page) in pages(from).enumerate() {
-                        let over = m.over.remove(&page).unwrap_or_default();
-                        m.over.insert(to + n, over);
-                        if m.protected.remove(&page) {
-                            m.protected.insert(to + n);
-                        }
+                    m.moved(from, to);
+                }
+                4 => {
+                    let page = random(100);
+                    assert_eq!(touched(&mut r, page), m.touched(page));
+                }
+                5 => {
+                    let (page, done) = (random(100), random(2) == 0);
+                    assert_eq!(r.take_stray(range(page, 1)), m.is_free(page));
+                    if m.is_free(page) {
+                        r.cleared(done);
+                        m.cleared(page, done);
                     }
                 }
                 _ => {
-                    for loose in clear(&mut r) {
-                        for page in pages(loose) {
-                            assert!(m.over.get(&page).is_none_or(HashSet::is_empty));
-                            m.protected.remove(&page);
+                    let fails = random(4) == 0;
+                    while let Some(loose) = r.next_loose() {
+                        r.cleared(!fails);
+                        pages(loose).for_each(|page| m.cleared(page, !fails));
+                        if fails {
+                            break;
                         }
                     }
-                    assert!(r.overflown || m.protected.iter().all(|p| !m.over[p].is_empty()));
+                    assert!(r.overflown || fails || !m.protected.iter().any(|p| m.is_free(*p)));
                 }
             }
             if r.overflown {
                 break;
             }
+            assert_eq!(r.is_idle(), ids.is_empty());
             let covered: usize = m.over.values().map(HashSet::len).sum();
             assert_eq!(pages_in(&r, range(0, usize::MAX / PAGE)), covered);
         }
