@@ -293,9 +293,8 @@ impl Block<Charged> {
         let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
         let how = (pages, counted, for_peer);
         if let Some(watched) = cache.then(|| Watched::new(address, len).ok()).flatten() {
-            let moment = watched.begin();
             let n = self.pin_charged(account, purpose, how, |m| pin(m, len, PinTerm::Long));
-            if n == Ok(len) && watched.is_valid(moment) {
+            if n == Ok(len) && watched.is_valid() {
                 self.data.watched = Some(watched);
             }
             // memory that must not stay pinned may be pinned for a short time

@@ -103,16 +103,10 @@ impl<T: Send + Unpin + 'static> Watched<T> {
         Ok(Watched(ManuallyDrop::new(inner)))
     }
 
-    /// Waits until no change is in progress and returns a number for this moment. Sleeps.
-    pub(crate) fn begin(&self) -> usize {
+    /// Returns true if the mapping has not changed since [`Watched::new`].
+    pub(crate) fn is_valid(&self) -> bool {
         // SAFETY: By the invariants.
-        unsafe { c::sdp_h_watch_begin(self.0.raw.get()) as usize }
-    }
-
-    /// Returns true if nothing has changed since.
-    pub(crate) fn is_valid(&self, moment: usize) -> bool {
-        // SAFETY: By the invariants.
-        unsafe { c::sdp_h_watch_valid(self.0.raw.get(), moment) }
+        unsafe { c::sdp_h_watch_valid(self.0.raw.get()) }
     }
 
     /// Returns true if it is exactly this memory, of the calling process.
@@ -131,8 +125,7 @@ impl<T: Send + Unpin + 'static> Watched<T> {
     pub(crate) fn park(&self, t: T, pages: usize) -> Result<(), T> {
         let mut idle = self.0.idle.lock();
         // A change that comes later finds it, because it takes the lock after it was noted.
-        // SAFETY: By the invariants.
-        if unsafe { c::sdp_h_watch_changed(self.0.raw.get()) } {
+        if !self.is_valid() {
             return Err(t);
         }
         *idle = Some(t);

@@ -12,8 +12,8 @@
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
 	struct mmu_interval_notifier mni;
-	spinlock_t		lock;		/* for mni's sequence and changed */
-	bool			changed;
+	spinlock_t		lock;		/* for mni's sequence */
+	unsigned long		seq;		/* that of the start, as long as nothing changes */
 	struct list_head	idle;		/* in the list of what may be given up */
 	unsigned long		pages;		/* while it is in there */
 	void			(*give_up)(struct sdp_h_watch *w);
@@ -52,7 +52,6 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 
 	spin_lock(&w->lock);
 	mmu_interval_set_seq(mni, seq);
-	w->changed = true;
 	spin_unlock(&w->lock);
 	/* Memory in use stays unchanged: its user sees the change at the end. */
 	sdp_h_watch_busy(w);
@@ -64,17 +63,21 @@ static const struct mmu_interval_notifier_ops watch_ops = {
 	.invalidate = changed,
 };
 
-/* Starts watching a range of the calling process's memory. */
+/* Starts watching a range of the calling process's memory, when no change is in progress. */
 int sdp_h_watch_start(struct sdp_h_watch *w, unsigned long start, unsigned long len,
 		      void (*give_up)(struct sdp_h_watch *w))
 {
+	int ret;
+
 	spin_lock_init(&w->lock);
 	INIT_LIST_HEAD(&w->idle);
-	w->changed = false;
 	w->give_up = give_up;
 	if (!current->mm)
 		return -EINVAL;
-	return mmu_interval_notifier_insert(&w->mni, current->mm, start, len, &watch_ops);
+	ret = mmu_interval_notifier_insert(&w->mni, current->mm, start, len, &watch_ops);
+	if (!ret)
+		w->seq = mmu_interval_read_begin(&w->mni);
+	return ret;
 }
 
 /* Waits for calls of give_up(). */
@@ -84,36 +87,15 @@ void sdp_h_watch_stop(struct sdp_h_watch *w)
 	sdp_h_watch_busy(w);
 }
 
-/* Waits until no change is in progress. Later changes make the number invalid. */
-unsigned long sdp_h_watch_begin(struct sdp_h_watch *w)
-{
-	unsigned long seq = mmu_interval_read_begin(&w->mni);
-
-	spin_lock(&w->lock);
-	w->changed = false;
-	spin_unlock(&w->lock);
-	return seq;
-}
-
-/* Returns true if nothing has changed since sdp_h_watch_begin(). */
-bool sdp_h_watch_valid(struct sdp_h_watch *w, unsigned long seq)
+/* Returns true if nothing has changed since the start. */
+bool sdp_h_watch_valid(struct sdp_h_watch *w)
 {
 	bool valid;
 
 	spin_lock(&w->lock);
-	valid = !mmu_interval_read_retry(&w->mni, seq) && !w->changed;
+	valid = !mmu_interval_read_retry(&w->mni, w->seq);
 	spin_unlock(&w->lock);
 	return valid;
-}
-
-bool sdp_h_watch_changed(struct sdp_h_watch *w)
-{
-	bool ret;
-
-	spin_lock(&w->lock);
-	ret = w->changed;
-	spin_unlock(&w->lock);
-	return ret;
 }
 
 /* Returns true if it is memory of the calling process. The watch holds its mm, so the address is
