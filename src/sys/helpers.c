@@ -22,7 +22,7 @@
 #include "protect_helpers.h"
 
 /* In the order of check_layout() in layout.rs. */
-static const size_t sdp_layouts[] = {
+const size_t sdp_h_layouts[] = {
 	sizeof(struct sock),
 	offsetof(struct sock, sk_data_ready),
 	sizeof(struct inet_sock),
@@ -55,12 +55,6 @@ u32 sdp_h_hash(const void *bytes, size_t n)
 
 	net_get_random_once(&key, sizeof(key));
 	return siphash(bytes, n, &key);
-}
-
-/* Returns the n-th entry of the table of layouts that layout.rs compares with, or 0. */
-size_t sdp_h_layout(size_t n)
-{
-	return n < ARRAY_SIZE(sdp_layouts) ? sdp_layouts[n] : 0;
 }
 
 /* Prints a line of dynamic debug, which Rust's own pr_debug!() does not support. */
