@@ -102,25 +102,6 @@ fn adverts_that_meet_a_waiting_reader_are_written() {
 }
 
 #[test]
-fn a_call_that_gives_up_gets_the_rest() {
-    let mut b = new(2);
-    b.pass_over();
-    b.rest_posted(400, false);
-    b.recall();
-    b.rest_gone(0, 400);
-    assert_eq!(take(&mut b), Some((0, 400, false)));
-    assert_eq!(take_behind(&mut b), Some((1, 0, false)));
-    // all of it is posted, which counts as sent
-    let mut b = new(1);
-    b.pass_over();
-    b.rest_posted(1000, false);
-    b.recall();
-    assert_eq!((take(&mut b), b.next()), (None, None));
-    b.rest_gone(0, 1000);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-}
-
-#[test]
 fn the_connection_is_lost_during_a_write() {
     let mut b = new(2);
     b.pass_over();

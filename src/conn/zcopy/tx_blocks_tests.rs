@@ -85,34 +85,6 @@ fn they_are_read_one_after_the_other() {
 }
 
 #[test]
-fn what_follows_one_that_came_back_does_not_count() {
-    let mut b = blocks(3, 2);
-    assert!(b.read(300, false));
-    b.recall();
-    assert_eq!(b.returned(500), Some(200));
-    assert!(!b.is_open() && b.next().is_none());
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 500, true)));
-    assert!(!b.is_open());
-    assert_eq!(take_behind(&mut b), Some((1, 0, false)));
-    assert_eq!(take_behind(&mut b), Some((2, 0, false)));
-    // sending the rest of the blocks starts again
-    assert!(b.is_open() && b.push(advert(9, 1), 0, 500, false).is_ok());
-}
-
-#[test]
-fn a_report_crosses_the_cancel() {
-    let mut b = blocks(2, 2);
-    assert!(b.read(1000, true));
-    // the second block is returned, and the first one was read nevertheless
-    b.recall();
-    assert_eq!(b.returned(0), Some(0));
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-    assert_eq!(take(&mut b), Some((1, 0, true)));
-}
-
-#[test]
 fn the_first_byte_goes_with_the_advert() {
     let mut b = blocks(1, 0);
     assert_eq!(next_key(&b), Some((0, 0)));
