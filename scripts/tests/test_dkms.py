@@ -136,6 +136,21 @@ class Build(unittest.TestCase):
         # Nothing is left that a later run could mistake for a tree.
         self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
+    def test_the_source_that_is_kept(self):
+        """The prepared tree has the sources of the kernel's own processor."""
+        top = self.folder / "linux-source-7.2"
+        for name in ("x86", "arm64", "s390"):
+            (top / "arch" / name).mkdir(parents=True)
+            (top / "arch" / name / "asm-offsets.c").touch()
+        (top / "tools/objtool").mkdir(parents=True)
+        (top / "Makefile").write_text("%:\n\t@:\n")
+        subprocess.run(["tar", "-C", self.folder, "-cJf", self.sources / "linux-source-7.2.tar.xz", top.name], check=True)
+        for config, own in (("", "x86"), ("CONFIG_ARM64=y\n", "arm64")):
+            (self.headers / ".config").write_text(CONFIG + config)
+            self.run_it(0)
+            tree = self.cache / VERSION / "arch"
+            self.assertEqual([path.parent.name for path in tree.glob("*/*.c")], [own])
+
     def test_trees_of_kernels_that_are_gone(self):
         (self.sources / "linux-source-7.2.tar.xz").write_text("no archive")
         for kernel in ("7.2.1", "7.2.2"):
