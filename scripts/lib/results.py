@@ -54,7 +54,7 @@ class Tally:
 SUBJECTS = {
     "Attacks and exhaustion stopped": ("hostile", "overload", "infoleak", "syscall_fuzz", "lifecycle"),
     "RDMA devices unlike rxe, faults": ("adverse", "faults", "stress"),
-    "Programs unchanged": ("programs", "preload", "map", "heavy"),
+    "Programs unchanged": ("programs", "preload", "map", "pods", "heavy"),
 }
 
 

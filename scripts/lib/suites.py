@@ -72,7 +72,7 @@ def guest(name, what, options, arguments, limit, default=True):
 # Guest suites of `make test`: all but those for the debug kernel only. Longer suites run by name
 # (`make test SUITES=debug:data`), or all together by SUITES=all. They begin in this order.
 STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
-          "kernel", "create", "preload", "map", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
+          "kernel", "create", "preload", "map", "pods", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 
 
 GUEST_SUITES = PROJECT / "tests" / "guest" / "suites"
@@ -220,8 +220,8 @@ BUILDS = [
     ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
     ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
      lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every", ":heavy", ":ipproto", ":without_ipv6")) or suite.name.startswith("series:")),
-    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every", ":heavy"))),
-    ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith((":programs", ":programs-every", ":heavy"))),
+    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":pods", ":programs", ":programs-every", ":heavy"))),
+    ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith((":pods", ":programs", ":programs-every", ":heavy"))),
 ]
 SUITES = [
     Suite("check", "what can be said about the sources without running them", Command, ["scripts/check"], 5400),
@@ -249,7 +249,7 @@ SUITES = [
 JOINED = [
     ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire", "guest:kernel"),
     ("guest:data", "guest:close"), ("guest:overload", "guest:stress", "guest:adverse-short"),
-    ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map"),
+    ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map", "guest:pods"),
     ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
 ]
 

@@ -16,6 +16,7 @@ SDPCTL = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "rele
 BPF = pathlib.Path("/sys/fs/bpf")
 NUMBER = pathlib.Path("/sys/module/ib_sdp/parameters/ipproto")
 PR_SET_NAME = 15
+GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def needs(e):
@@ -82,6 +83,29 @@ class Mapping:
                 netns.parameter(name, value)
         if kind is None:
             self._e.equal(status, 0, "status of sdpctl map add")
+
+
+class Group:
+    """A cgroup with a child, for the time of a block."""
+
+    def __init__(self, e):
+        self.path = GROUPS / f"map-{os.getpid()}"
+        self.below, self._e = self.path / "below", e
+
+    def __enter__(self):
+        self.below.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_):
+        for path in (self.below, self.path):
+            self._e.until(lambda: self._removed(path), f"the end of {path}")
+
+    def _removed(self, path):
+        try:
+            path.rmdir()
+        except OSError:
+            return False
+        return True
 
 
 def become(name=None, user=None, group=None):

@@ -7,7 +7,7 @@ import pathlib
 import zlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "wire", "hostile", "infoleak", "syscall_fuzz", "overload", "lifecycle",
+          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "pods", "wire", "hostile", "infoleak", "syscall_fuzz", "overload", "lifecycle",
           "adverse", "faults", "without_ipv6", "ways")
 _cases = []
 

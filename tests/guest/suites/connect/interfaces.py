@@ -2,8 +2,6 @@
 """Addresses on VLANs, bonds, macvlans, bridges and VRFs, over rxe on the device below."""
 
 import contextlib
-import os
-import resource
 import socket
 import subprocess
 
@@ -162,30 +160,3 @@ def bond(e):
         for host in NUMBERS:
             e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
         by_sdp(e, addresses)
-
-
-@case(reference=False, families=("v4",), timeout=60)
-def pod(e):
-    """16 MiB from a process without capabilities or devices, with 8 MiB of RLIMIT_MEMLOCK."""
-    length = 16 * SIZE
-
-    def sends(make, port):
-        os.unshare(os.CLONE_NEWNS)
-        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-        if os.path.isdir("/dev/infiniband"):
-            subprocess.run(["mount", "-t", "tmpfs", "none", "/dev/infiniband"], check=True)
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 * SIZE, 8 * SIZE))
-        os.setgroups([])
-        os.setresuid(netns.NOBODY, netns.NOBODY, netns.NOBODY)
-        sock = make()
-        sock.connect(e.address(e.there, port))
-        sock.sendall(pattern.Pattern(9).at(0, length))
-        return either.protocol(sock)
-
-    for make, protocol in ((e.socket, TCP), (lambda where="self": either.make(e, where=where), either.SDP)):
-        listener = listening(e, make("peer"), e.there)
-        child = e.child(sends, make, listener.port)
-        far = e.keep(listener.accept()[0])
-        e.equal(far.recv_exactly(length) == pattern.Pattern(9).at(0, length), True, "the bytes")
-        # family 27 reports TCP's number, for programs that check it
-        e.equal(child.result(), protocol, "the protocol")

@@ -2,16 +2,14 @@
 """Processes and sockets that `sdpctl map` maps to IPPROTO_SDP."""
 
 import os
-import pathlib
 import socket
 import threading
 
 from lib import consts
-from lib.mapping import Mapping, asks, become, control, needs, protocol_of, rows
+from lib.mapping import GROUPS, Group, Mapping, asks, become, control, needs, protocol_of, rows
 from lib.registry import case
 
 TCP, MPTCP, NOBODY = socket.IPPROTO_TCP, socket.IPPROTO_MPTCP, 65534
-GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 @case(reference=False)
@@ -69,29 +67,6 @@ def users(e):
     with Mapping(e, "--user", "nobody", "--user", 1234) as mapping:
         for user, wanted in ((None, TCP), (NOBODY, mapping.protocol), (1234, mapping.protocol), (1235, TCP)):
             e.equal(asks(e, user=user), wanted, f"SO_PROTOCOL for user {user}")
-
-
-class Group:
-    """A cgroup with a child, for the time of a block."""
-
-    def __init__(self, e):
-        self.path = GROUPS / f"map-{os.getpid()}"
-        self.below, self._e = self.path / "below", e
-
-    def __enter__(self):
-        self.below.mkdir(parents=True)
-        return self
-
-    def __exit__(self, *_):
-        for path in (self.below, self.path):
-            self._e.until(lambda: self._removed(path), f"the end of {path}")
-
-    def _removed(self, path):
-        try:
-            path.rmdir()
-        except OSError:
-            return False
-        return True
 
 
 @case(reference=False, families=("v4",))
