@@ -2,6 +2,7 @@
 """Addresses on VLANs, bonds, macvlans, bridges and VRFs, over rxe on the device below."""
 
 import contextlib
+import errno
 import socket
 import subprocess
 
@@ -124,33 +125,43 @@ def vrf(e):
 
 
 @contextlib.contextmanager
-def bonds(e):
-    """Yields the addresses of a bond of two devices on each host, with rxe on the bond."""
+def bonds(e, mode="active-backup", vlan=None):
+    """Yields the addresses of a bond of two devices on each host, with rxe on the bond.
+
+    They are on the bond or on a VLAN of it."""
     if netns.is_one() or not netns.local():
-        e.skip("the bonds need a second and a third link between two namespaces")
-    subprocess.run(["modprobe", "bonding"], check=True)
+        e.skip("the bonds need a second and a third wire between two namespaces")
+    subprocess.run(["modprobe", "-a", "bonding", "8021q"], check=True)
     with contextlib.ExitStack() as until_then:
         for slave in SLAVES:
             netns.run("self", f"ip link add {slave} mtu 9000 type veth peer name {slave} mtu 9000 netns peer")
             until_then.callback(netns.run, "self", f"ip link del {slave}")
+        found = []
         for host, number in NUMBERS.items():
-            netns.run(host, "ip link add bond9 mtu 9000 type bond mode active-backup miimon 50")
+            netns.run(host, f"ip link add bond9 mtu 9000 type bond mode {mode} miimon 50" + " lacp_rate fast" * (mode == "802.3ad"))
             until_then.callback(netns.run, host, "ip link del bond9")
             for slave in SLAVES:
                 netns.run(host, f"ip link set {slave} master bond9")
                 netns.run(host, f"ip link set {slave} up")
-            netns.run(host, f"ip addr add 10.78.0.{number}/24 dev bond9")
             netns.run(host, "ip link set bond9 up")
+            name = "bond9"
+            if vlan:
+                name = "v15"
+                netns.run(host, f"ip link add link bond9 name {name} type vlan id {vlan}")
+                netns.run(host, f"ip link set {name} up")
+            address = f"fd78::{number}" if e.six else f"10.78.0.{number}"
+            netns.run(host, f"ip addr add {address}" + ("/64 nodad" if e.six else "/24") + f" dev {name}")
             netns.run(host, f"rdma link add rxeb{number} type rxe netdev bond9")
             until_then.callback(netns.run, host, f"rdma link del rxeb{number}")
-        yield "10.78.0.1", "10.78.0.2"
+            found.append(address)
+        yield found
 
 
 def active(host):
     return netns.run(host, "cat /sys/class/net/bond9/bonding/active_slave").strip()
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def bond(e):
     """New connections use the other device of a bond after the active one has gone down."""
     with bonds(e) as addresses:
@@ -160,3 +171,100 @@ def bond(e):
         for host in NUMBERS:
             e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
         by_sdp(e, addresses)
+
+
+@case(reference=False, brief=False, timeout=120)
+def vlan_on_bond(e):
+    with bonds(e, vlan=15) as addresses:
+        by_sdp(e, addresses)
+
+
+def partner(host):
+    """Returns true once both devices are in one aggregate with those of the other host."""
+    with netns.inside(host):
+        text = open("/proc/net/bonding/bond9").read()
+    return "Number of ports: 2" in text and "Partner Mac Address: 00:00:00:00:00:00" not in text
+
+
+@case(reference=False, brief=False, timeout=120)
+def bond_802_3ad(e):
+    """Connections of an aggregate; new ones after one of its devices has gone down."""
+    with bonds(e, "802.3ad") as addresses:
+        for host in NUMBERS:
+            e.until(lambda host=host: partner(host), f"the aggregate of {host}")
+        by_sdp(e, addresses)
+        netns.run("self", f"ip link set {SLAVES[0]} down")
+        for host in NUMBERS:
+            e.until(lambda host=host: not partner(host), f"an aggregate of one device on {host}")
+        e.until(lambda: replies(addresses[1]), "a reply by the other device")
+        by_sdp(e, addresses)
+
+
+def replies(address):
+    with contextlib.suppress(RuntimeError):
+        return netns.run("self", f"ping -c 1 -W 1 {address}")
+
+
+def received(sock, length):
+    """Returns the bytes that arrive before the connection ends, and the errno of its end."""
+    got = bytearray()
+    try:
+        while len(got) < length:
+            part = sock.recv(min(SIZE, length - len(got)))
+            if not part:
+                break
+            got += part
+    except OSError as error:
+        return bytes(got), error.errno
+    return bytes(got), 0
+
+
+@case(reference=False, brief=False, families=("v4",), timeout=400)
+def bond_in_transfer(e):
+    """The active device goes down in a transfer: all bytes arrive, or both ends get an error.
+
+    Bytes that arrived before an error are the first ones. New connections use the other device."""
+    length = 64 * SIZE
+    data = pattern.Pattern(11).at(0, length)
+    with bonds(e) as addresses:
+        listener = listening(e, e.socket("peer"), addresses[1])
+        near = e.socket()
+        near.connect(e.address(addresses[1], listener.port))
+        far = e.keep(listener.accept()[0])
+        sent = e.task(e.error, near.sendall, data)
+        head = far.recv_exactly(4 * SIZE)
+        first = active("self")
+        netns.run("self", f"ip link set {first} down")
+        rest, error = received(far, length - len(head))
+        got = head + rest
+        # The sender waits for a READ of the other end, whose DREQ is repeated until it arrives.
+        e.until(lambda: not sent.is_alive(), "the end of the send", 4 * e.patience)
+        e.equal(got == data[:len(got)], True, "the bytes that arrived")
+        if len(got) < length:
+            e.check(error in (errno.ECONNRESET, errno.ETIMEDOUT), f"{len(got)} bytes arrived, and then {error}")
+            e.check(sent.result() in ("ECONNRESET", "ETIMEDOUT", "EPIPE"), f"the sender got {sent.result()}")
+        else:
+            e.equal(sent.result(), "ok", "the result of the sender")
+        for host in NUMBERS:
+            e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
+        by_sdp(e, addresses)
+
+
+def alone(e, make):
+    """Returns the result of a connect in a namespace that has a loopback device alone."""
+    def run():
+        netns.unshare()
+        netns.run("self", "ip link set lo up")
+        return e.error(make().connect, e.address(e.there, 7))
+    return e.child(run).result()
+
+
+@case
+def no_route(e):
+    e.note("connect", alone(e, e.socket))
+
+
+@case(reference=False)
+def no_route_ipproto(e):
+    """IPPROTO_SDP fails as TCP does, at once."""
+    e.equal(alone(e, lambda: either.make(e)), "ENETUNREACH", "connect")
