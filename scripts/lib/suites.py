@@ -191,7 +191,7 @@ def other_series():
 LONGEST = "debug:short"
 
 # Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
-SIW = ["data.stream", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen"]
+SIW = ["data.stream", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa"]
 SIW_ALL = ["data", "close", "ipproto", "zcopy"]
 
 

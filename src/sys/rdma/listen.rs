@@ -14,6 +14,7 @@ use super::netns;
 use crate::sys::address::Address;
 use crate::sys::netns::Net;
 use core::cell::Cell;
+use core::net::IpAddr;
 use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::ffi::c_int;
@@ -104,6 +105,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) device_port: u32,
     /// Code of the path MTU that the peer chose.
     pub(crate) path_mtu: u8,
+    /// Address of the peer, if TCP proves it.
+    pub(crate) peer: Option<IpAddr>,
     adopted: Cell<bool>,
 }
 
@@ -196,6 +199,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         device_port: u32::from(p.port),
         // SAFETY: `ib_cm` passes a primary path with each request, valid during the callback.
         path_mtu: unsafe { (*p.primary_path).mtu },
+        peer: None,
         adopted: Cell::new(false),
     };
     let answer = L::request(&incoming);
@@ -246,6 +250,7 @@ extern "C" fn on_iw_request<L: Listener>(
         reads_out: reads,
         device_port: 1,
         path_mtu: 0,
+        peer: netns::address(&event.remote_addr).map(|a| a.ip),
         adopted: Cell::new(false),
     };
     let answer = L::request(&incoming);

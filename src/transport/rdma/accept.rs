@@ -75,9 +75,10 @@ impl<'a, O: Upcalls> Request<'a, O> {
     }
 
     /// Returns true if the route from `local` to `remote` uses the interface that the request
-    /// arrived at.
+    /// arrived at, and `remote` is the peer's proven address, if there is one.
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
-        self.net.reverse_route(self.ifindex, local, remote)
+        self.incoming.peer.is_none_or(|ip| ip == remote.ip)
+            && self.net.reverse_route(self.ifindex, local, remote)
     }
 
     /// Makes both halves of the connection, at most once. Receives can be posted afterwards.

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A plain TCP socket at the TCP port of a listener on siw, which sends MPA requests (RFC 5044). The
+listener stays usable."""
+
+import os
+import socket
+import struct
+
+from lib import either, raw
+from lib.either import SDP
+from lib.registry import case
+
+REJECT = 0x2000
+NO_SERVICE, CONSUMER = struct.pack(">I", 8), struct.pack(">I", 28)
+
+
+def needs_siw(e):
+    if not os.path.exists("/sys/class/infiniband/siw0"):
+        e.skip("the device is not siw")
+
+
+def dial(e, listener):
+    """Returns a TCP connection to the listener's port of iWARP."""
+    sock = socket.socket(e.family, socket.SOCK_STREAM)
+    sock.settimeout(10)
+    sock.connect((e.there, listener.port ^ 0x8000))
+    return sock
+
+
+def request(data):
+    return b"MPA ID Req Frame" + struct.pack(">HH", 1, len(data)) + data
+
+
+def reply(e, sock):
+    """Receives an MPA reply. Returns its flags and its private data."""
+    with sock, sock.makefile("rb") as file:
+        key, flags, length = struct.unpack(">16sHH", file.read(20))
+        e.equal(key, b"MPA ID Rep Frame", "the key")
+        return flags, file.read(length)
+
+
+def works(e, listener):
+    with either.parameters(ipproto_wait=10000, ipproto_memory=0):
+        near = either.connect(e, listener)
+    e.equal(either.protocol(near), SDP, "the protocol")
+    either.echo(e, near, either.accept(e, listener))
+    near.close()
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def no_hello(e):
+    """Private data that is no Hello is rejected. Bytes that are no MPA are left out: siw handles
+    them by itself, and wrongly (docs/kernel-notes.md)."""
+    needs_siw(e)
+    listener = either.listen(e)
+    own, there = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
+    hello = raw.hello(own, there, 5000)
+    for data in (b"", b"x", hello[:60], bytes(92), bytes(251)):
+        sock = dial(e, listener)
+        sock.sendall(request(data))
+        flags, why = reply(e, sock)
+        e.equal(flags & REJECT, REJECT, f"the reply to {len(data)} bytes")
+        # the first one also where the destination is cut off
+        e.check(why in (NO_SERVICE, CONSUMER), f"reason {why.hex()} for {len(data)} bytes")
+    works(e, listener)
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def another_name(e):
+    """The source address in Hello has to be that of the TCP connection."""
+    needs_siw(e)
+    listener = either.listen(e)
+    own, there = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
+    neighbour = socket.inet_pton(e.family, "fd77::250" if e.six else "10.77.0.250")
+    sock = dial(e, listener)
+    sock.sendall(request(raw.hello(neighbour, there, 5000)))
+    flags, why = reply(e, sock)
+    e.equal((flags & REJECT, why), (REJECT, CONSUMER), "the reply to another one's address")
+    works(e, listener)
+    sock = dial(e, listener)
+    sock.sendall(request(raw.hello(own, there, 5000)))
+    flags, data = reply(e, sock)
+    e.equal((flags & REJECT, len(data)), (0, 196), "the reply to its own address")
