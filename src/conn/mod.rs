@@ -21,6 +21,7 @@ mod cm;
 mod cork;
 pub(crate) mod events;
 pub(crate) mod fallback;
+mod given;
 mod guard;
 pub(crate) mod keepalive;
 mod options;

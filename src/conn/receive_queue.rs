@@ -129,6 +129,11 @@ impl ReceiveQueue {
         None
     }
 
+    /// Returns the first buffer, whose memory may be taken out.
+    pub(crate) fn front(&mut self) -> Option<&mut Buffer> {
+        self.buffers.front_mut()
+    }
+
     /// Puts back the memory that was taken out, unread. Earlier buffers may have been removed
     /// meanwhile ([`ReceiveQueue::skip_mark`]).
     pub(crate) fn put_back(&mut self, memory: Memory) {

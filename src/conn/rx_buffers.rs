@@ -98,6 +98,8 @@ fn largest(sk: &SdpSock) -> usize {
 pub(crate) struct RxBuffers {
     /// Unused buffers of the current size.
     spare: KVec<Buffer>,
+    /// Empty buffers with pages that a pipe got.
+    pub(super) given: KVec<Buffer>,
     /// Size of each buffer in bytes.
     size: u32,
     /// Number to keep posted while the reader keeps up.
@@ -116,6 +118,7 @@ impl RxBuffers {
     pub(super) const fn new() -> Self {
         RxBuffers {
             spare: KVec::new(),
+            given: KVec::new(),
             size: 0,
             window: FIRST_WINDOW,
             pause: 0,
@@ -131,6 +134,7 @@ impl RxBuffers {
 
     pub(crate) fn reset(&mut self) {
         self.spare.clear();
+        self.given.clear();
         (self.window, self.pause) = (FIRST_WINDOW, 0);
         (self.large, self.wanted) = (None, None);
     }
@@ -198,15 +202,10 @@ impl Connection {
         sk.grow_rcvbuf((self.rx_buffers.size as usize).saturating_mul(LARGE_WINDOW.into()));
     }
 
-    /// Takes back an empty receive buffer.
-    pub(crate) fn recycle(&mut self, buffer: Buffer) {
-        let _ = self.keep(buffer);
-    }
-
     /// Keeps a receive buffer for posting, if it is needed and its slot can be allocated. Returns
     /// true if it is kept.
     #[must_use]
-    fn keep(&mut self, buffer: Buffer) -> bool {
+    pub(super) fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
             return false;
         };
@@ -296,6 +295,7 @@ impl Connection {
         if !self.wants_refill(sk) {
             return;
         }
+        self.reclaim_given();
         let Some(endpoint) = self.endpoint.as_mut() else {
             return;
         };

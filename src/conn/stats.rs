@@ -73,6 +73,8 @@ counters! {
     bytes_sent,
     /// Stream bytes received.
     bytes_received,
+    /// Bytes received whose pages a pipe got (splice(2)).
+    bytes_spliced,
     send_completions,
     receive_completions,
     /// Times that the sender waited for credits.

@@ -42,6 +42,7 @@ mod receive;
 mod release;
 mod send;
 mod send_space;
+mod splice;
 mod timer;
 mod upcalls;
 

@@ -4,7 +4,8 @@
 
 use super::netns::Netns;
 use super::{
-    bind, close, connect, ipproto, listen, options, poll, receive, release, send, timer, upcalls,
+    bind, close, connect, ipproto, listen, options, poll, receive, release, send, splice, timer,
+    upcalls,
 };
 use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
@@ -35,6 +36,7 @@ impl Family for Socket {
         send: send::send,
         splice_eof: send::announced_no_more,
         receive: receive::receive,
+        splice: splice::splice,
         ioctl: options::ioctl,
         shutdown: close::shutdown,
         disconnect: close::disconnect,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2).
+//! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2) where it copies.
 
 use crate::conn::unread::Urgent;
 use crate::conn::zcopy::{self, recv::Look};
@@ -69,7 +69,7 @@ fn rest(sk: &SdpSock, c: &Connection) -> i32 {
 }
 
 /// Returns true if nothing more will arrive, or an error is pending.
-fn ended(sk: &SdpSock) -> bool {
+pub(super) fn ended(sk: &SdpSock) -> bool {
     sk.has_error()
         || sk.shutdown() & RCV_SHUTDOWN != 0
         || sk.peer_has_ended()

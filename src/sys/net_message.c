@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Control messages and program memory of sendmsg and recvmsg. Contains no policy. */
+/* Control messages and memory of sendmsg and recvmsg, and the pipe of splice. No policy. */
 #include <linux/errqueue.h>
+#include <linux/pipe_fs_i.h>
+#include <linux/splice.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 #include "net_helpers.h"
@@ -94,4 +96,13 @@ int sdp_h_get_user_int(const int __user *p, int *v)
 int sdp_h_put_user_int(int v, int __user *p)
 {
 	return put_user(v, p);
+}
+
+/* Adds bytes of a block of whole pages to a pipe, in one buffer; returns 0 if that is full. */
+size_t sdp_h_pipe_give(struct pipe_inode_info *pipe, const void *block, size_t offset, size_t len)
+{
+	struct pipe_buffer buf = { virt_to_page(block), offset, len, &nosteal_pipe_buf_ops };
+
+	get_page(buf.page);
+	return max_t(ssize_t, add_to_pipe(pipe, &buf), 0);
 }

@@ -75,6 +75,12 @@ impl Block {
         Ok(())
     }
 
+    /// Returns true while another one may read pages that a pipe got. For blocks of whole pages.
+    pub(crate) fn is_shared(&self) -> bool {
+        // SAFETY: By the invariants the block is allocated.
+        unsafe { c::sdp_h_block_is_shared(self.start.as_ptr().cast()) }
+    }
+
     /// Returns the start address. Only the holder of the [`Memory`] may access the memory.
     pub(in crate::sys) fn start(&self) -> *mut u8 {
         self.start.as_ptr()

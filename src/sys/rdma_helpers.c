@@ -84,6 +84,13 @@ void sdp_h_block_free(void *block, size_t size)
 		__free_pages(virt_to_page(block), get_order(size));
 }
 
+/* Returns true while others, such as a pipe, have pages of the block. */
+bool sdp_h_block_is_shared(const void *block)
+{
+	/* orders the reads of others, before put_page(), before writes to the block */
+	return atomic_read_acquire(&virt_to_page(block)->_refcount) > 1;
+}
+
 /* --- The module and its workqueue ---------------------------------------------------------- */
 
 struct workqueue_struct *sdp_h_rdma_workqueue(void)

@@ -205,6 +205,7 @@ impl ProcFile for Statistics {
         counter(to, "keepalive timer", s.keepalive_probes);
         counter(to, "zcopy tx_bytes", s.direct_sent + s.direct_written);
         counter(to, "zcopy rx_bytes", s.direct_received + s.direct_filled);
+        counter(to, "zcopy spliced", s.bytes_spliced);
         counter(to, "zcopy written", s.direct_written);
         counter(to, "zcopy filled", s.direct_filled);
         counter(to, "zcopy queued", s.direct_queued);

@@ -65,7 +65,7 @@ pub(super) fn errno(r: Result) -> i32 {
     }
 }
 
-fn count(r: Result<usize>) -> i32 {
+pub(super) fn count(r: Result<usize>) -> i32 {
     match r {
         Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
         Err(e) => e.to_errno(),
@@ -75,7 +75,7 @@ fn count(r: Result<usize>) -> i32 {
 /// # Safety
 ///
 /// `socket` is a descriptor of the family that a call uses for at least `'a`.
-unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
+pub(super) unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
         // SAFETY: By the requirements; a descriptor in use has a sock.

@@ -5,7 +5,7 @@
 use super::super::address::{Address, Named};
 use super::super::netns::Net;
 use super::descriptor::Descriptor;
-use super::message::{RecvMsg, SendMsg};
+use super::message::{PipeSink, RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
@@ -42,6 +42,8 @@ pub(crate) struct Ops<T: InNet> {
     /// announced.
     pub(crate) splice_eof: fn(&Sock<T>),
     pub(crate) receive: fn(&Sock<T>, &mut RecvMsg<'_>) -> Result<usize>,
+    /// splice(2) from the socket, by pages. `None`: `receive` has to copy the bytes for the pipe.
+    pub(crate) splice: fn(&Sock<T>, &mut PipeSink, bool) -> Result<Option<usize>>,
     /// ioctl(2) for commands with an integer result.
     pub(crate) ioctl: fn(&Sock<T>, u32) -> Result<i32>,
     /// shutdown(2), after the shutdown bits were set. Context: socket lock held.

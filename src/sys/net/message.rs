@@ -3,9 +3,11 @@
 //! The `struct msghdr` of one sendmsg(2) or recvmsg(2) call.
 
 use super::super::bindings as c;
+use super::super::pages::Block;
 use super::super::pin::{Pages, PinTerm};
 use core::marker::PhantomData;
 use kernel::iov::{IovIterDest, IovIterSource};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 /// Bytes and flags of one send call.
@@ -254,5 +256,31 @@ impl<'a> RecvMsg<'a> {
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.space());
         self.iter().advance(n)
+    }
+}
+
+/// Destination of one splice call. The users of the pipe only read the pages that it gets, and its
+/// references keep them after rmmod.
+///
+/// # Invariants
+///
+/// `pipe` is that of a splice_read call in progress, whose caller keeps others from changing it.
+pub(crate) struct PipeSink {
+    pub(super) pipe: *mut c::pipe_inode_info,
+    /// Number of bytes that the call still wants.
+    pub(crate) left: usize,
+}
+
+impl PipeSink {
+    /// Adds pages of the block, whose bytes must not change while [`Block::is_shared`]. Returns 0
+    /// if the pipe is full, or the block is less than a page. Does not sleep.
+    pub(crate) fn give(&mut self, block: &Block, offset: usize, len: usize) -> usize {
+        if block.size() < PAGE_SIZE || offset.saturating_add(len) > block.size() {
+            return 0;
+        }
+        // SAFETY: By the invariants; the block consists of whole pages, and has those bytes.
+        let n = unsafe { c::sdp_h_pipe_give(self.pipe, block.start().cast(), offset, len) };
+        self.left = self.left.saturating_sub(n);
+        n
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod registration;
 #[cfg(sdp_selftest)]
 pub(crate) mod selftest;
 pub(crate) mod sock;
+mod splice;
 pub(crate) mod tcp;
 pub(crate) mod trace;
 pub(crate) mod unaccepted;

@@ -8,6 +8,7 @@ use super::super::errno::EINVAL;
 use super::calls::fill_ops;
 use super::family::Family;
 use super::proto::{create, fill_proto};
+use super::splice::splice_read;
 use super::{netns, params};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -69,6 +70,7 @@ impl<T: Family> Families<T> {
         for (n, ((p, ops), (name, family))) in (1..).zip(protos.iter_mut().zip(ops).zip(NAMES)) {
             fill_proto::<T>(p, family, module, name);
             fill_ops::<T>(ops, family, module);
+            ops.splice_read = Some(splice_read::<T>);
             // SAFETY: Complete, and not registered yet.
             to_result(unsafe { c::proto_register(p, 1) })?;
             // INVARIANT: One more protocol is registered.

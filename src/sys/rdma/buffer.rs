@@ -21,6 +21,8 @@ pub(crate) struct Buffer {
     pub(crate) offset: u32,
     /// Length of the contents; used by the owner.
     pub(crate) len: u32,
+    /// Set if a pipe got pages of it. It must not be posted while they are shared.
+    pub(crate) given: bool,
     // The mapping holds the memory block, so it is undone before the memory is freed, whatever the
     // field order.
     mapping: Option<Arc<Mapping>>,
@@ -47,6 +49,7 @@ impl Buffer {
         Buffer {
             offset: 0,
             len: 0,
+            given: false,
             mapping: None,
             memory: None,
             capacity: NonZeroU32::new(capacity as u32).unwrap_or(NonZeroU32::MIN),

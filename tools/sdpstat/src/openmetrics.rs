@@ -90,6 +90,12 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "Bytes received without a copy.",
     ),
     (
+        "zcopy spliced",
+        "sdp_zcopy_spliced_bytes",
+        Sum,
+        "Bytes received whose pages went to a pipe (splice).",
+    ),
+    (
         "zcopy written",
         "sdp_zcopy_written_bytes",
         Sum,

@@ -6,8 +6,10 @@ import pathlib
 import re
 import subprocess
 
-from lib import kmsg, observe
+from lib import calls, kmsg, observe, pattern
 from lib.registry import case
+from suites.data.splicing import drain, pipe
+from suites.zcopy.blocks import Counters
 
 
 def refcount():
@@ -139,3 +141,26 @@ def reload(e):
     near, far = e.pair()
     near.send(b"again")
     e.equal(far.recv(10), b"again", "data")
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def pages_in_a_pipe(e):
+    """The pages of receive buffers stay in a pipe after close(2) and rmmod."""
+    listener = e.listen()
+    near, far = e.pair(listener)
+    reader, writer = pipe(e)
+    counters = Counters()
+    task = e.task(pattern.send, near, 77, 800000, [800000])
+    count = 0
+    while count < 800000:
+        count += calls.splice(far, writer, 800000 - count)
+    task.result()
+    e.check(counters.gained("zcopy spliced"), "no page was given")
+    for sock in (near, far, listener):
+        sock.close()
+    e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
+    subprocess.run(["rmmod", "ib_sdp"], check=True)
+    try:
+        drain(reader, pattern.Checker(77), 800000)
+    finally:
+        subprocess.run(["insmod", observe.MODULE], check=True)

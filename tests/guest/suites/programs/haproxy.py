@@ -14,6 +14,7 @@ defaults
     timeout connect 60s
     timeout client 60s
     timeout server 60s
+    option splice-auto
 frontend all
     bind {host}:{port}
     default_backend nginx

@@ -13,6 +13,7 @@ from lib.mapping import Mapping
 from lib.preload import Way, wait_for_listener
 from lib.programs import Program
 from lib.registry import case
+from suites.zcopy.blocks import Counters
 
 BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "programs"
 PORT = 7400
@@ -69,6 +70,7 @@ def go(e, way, name):
     """Simultaneous connections in both programs, by sendfile, splice and epoll."""
     size, content = GO_CONNECTIONS * GO_BYTES, random.Random(PORT).randbytes(GO_BYTES)
     words = "server", f"{way.host}:{PORT}", GO_CONNECTIONS
+    counters = Counters()
     with serving(e, way, name, *words) as server, tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):
         file.write(content)
         file.flush()
@@ -77,6 +79,10 @@ def go(e, way, name):
         server.output(e.patience * 6)
     e.equal(total.split()[0], str(size), "bytes that came back")
     e.equal(sums, [hashlib.sha256(content).hexdigest()] * GO_CONNECTIONS, "their sums")
+    if name == "transfer" and way.name == "by_rdma":        # io.Copy of two TCPConns
+        given, passed = counters.gained("zcopy spliced"), counters.gained("zcopy tx_bytes")
+        print(f"# {given} bytes given to pipes, {passed} sent from pages")
+        e.check(given > size // 2, f"{given} of {size} bytes were given to pipes")
 
 
 def cases():

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! splice(2) from a socket: the pipe gets the pages of receive buffers, as by `tcp_splice_read()`.
+//! recvmsg copies what uses little of a buffer, and all of a connection without a device.
+
+use super::receive::ended;
+use crate::conn::{zcopy, SdpSock};
+use crate::sys::errno::EAGAIN;
+use crate::sys::net::message::PipeSink;
+use kernel::prelude::*;
+
+/// Result of [`step`].
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// There may be more bytes.
+    Again,
+    Mark,
+    Nothing,
+    /// The next bytes have to be copied.
+    Copy,
+}
+
+/// splice(2). `None`: no pages were given, and recvmsg continues.
+pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Option<usize>> {
+    let mut lock = sk.lock();
+    let mut timeout = sk.receive_timeout(nowait);
+    let (len, mut polled) = (to.left, false);
+    loop {
+        let seq = sk.event_seq();
+        // Checked before the queue: bytes that arrived before the end are in the queue then.
+        let ended = ended(sk);
+        let mut next = Next::Again;
+        while next == Next::Again && to.left > 0 {
+            next = step(sk, to);
+        }
+        if to.left < len {
+            let mut c = sk.connection();
+            c.stats.receive_calls += 1;
+            c.polling.called();
+            return Ok(Some(len.saturating_sub(to.left)));
+        }
+        let at_mark = next == Next::Mark;
+        if next == Next::Copy {
+            return Ok(None);
+        } else if !at_mark && !ended && timeout != 0 {
+            timeout = sk.wait_to_read(&mut lock, seq, timeout)?;
+            polled = true;
+        } else if !polled {
+            // completions may have arrived without a notification
+            polled = true;
+            sk.progress();
+        } else if ended || timeout != 0 {
+            return Ok(at_mark.then_some(0));
+        } else {
+            return Err(EAGAIN.into());
+        }
+    }
+}
+
+/// Gives pages of one buffer to the pipe.
+fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
+    let mut c = sk.connection();
+    if c.endpoint.as_ref().is_none_or(|e| e.is_local()) {
+        return Next::Copy;
+    }
+    // as on TCP, the urgent byte ends the call even if MSG_OOB has read it, or SO_OOBINLINE is set
+    let Some(next) = c.rx.unread.next(0, to.left, true, true) else {
+        return Next::Mark;
+    };
+    let may_give = c.may_give();
+    let Some((memory, bytes)) = c.rx.take(next.at) else {
+        if !c.holds_advert() && c.is_pending() {
+            c.progress();
+            return Next::Again;
+        }
+        drop(c);
+        zcopy::recv::refuse(sk);
+        return Next::Nothing;
+    };
+    let start = bytes.start;
+    let part = next.of(memory.bytes().get(bytes).unwrap_or(&[])).len();
+    let most = part >= memory.block().size() / 2;
+    let n = match c.rx.front() {
+        Some(front) if may_give && (most || front.given) => {
+            front.given = true;
+            to.give(memory.block(), start, part)
+        }
+        _ => 0,
+    };
+    if n == 0 {
+        c.rx.put_back(memory);
+        return Next::Copy;
+    }
+    c.stats.bytes_spliced += n as u64;
+    if let Some(empty) = c.rx.consumed(memory, n) {
+        c.recycle(empty);
+        match c.wants_refill(sk) {
+            true => c.progress(),
+            false => sk.set_memory(c.rx.memory(), c.tx.queued()),
+        }
+    }
+    Next::Again
+}

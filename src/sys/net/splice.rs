@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `splice_read` of `struct proto_ops`.
+
+use super::super::bindings as c;
+use super::calls::{call, count};
+use super::family::{FallbackState, Family};
+use super::message::PipeSink;
+use kernel::fs::file::flags::O_NONBLOCK;
+
+pub(super) unsafe extern "C" fn splice_read<T: Family>(
+    socket: *mut c::socket,
+    position: *mut i64,
+    pipe: *mut c::pipe_inode_info,
+    len: usize,
+    flags: u32,
+) -> isize {
+    // SAFETY: Called by the core with a descriptor of the family, by its open file.
+    let (call, file) = unsafe { (call::<T>(socket), (*socket).file) };
+    let sk = call.sk;
+    if call.tcp().is_none() || (T::OPS.dual.chosen)(sk) == FallbackState::Sdp {
+        // SAFETY: As above.
+        let nowait = unsafe { (*file).f_flags } & O_NONBLOCK != 0;
+        // INVARIANT: The caller holds the pipe's lock, or has made the pipe for this call.
+        let mut to = PipeSink { pipe, left: len };
+        let given = sk.charged(|| (T::OPS.splice)(sk, &mut to, nowait));
+        if let Some(result) = given.transpose() {
+            return count(result) as isize;
+        }
+    }
+    // by recvmsg: of the family, or TCP's if that has the open file now
+    // SAFETY: As above.
+    unsafe { c::copy_splice_read(file, position, pipe, len, flags) }
+}

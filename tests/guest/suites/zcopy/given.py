@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""splice(2) from a socket over a device: the pipe gets the pages of receive buffers."""
+
+from lib import calls, netns, observe, pattern
+from lib.registry import case
+from suites.data.splicing import drain, pipe
+from suites.zcopy.blocks import MIB, Counters
+from suites.zcopy.figures import parameter
+
+MORE, NONBLOCK = 4, 2
+PAGES = (32 + 64) * 16          # of given and of posted or unread buffers, at most, with slack
+
+
+@case(reference=False, timeout=90)
+def through(e):
+    """A proxy: most bytes go from one device to the other without a copy."""
+    near, far = e.pair()
+    second, target = e.pair()
+    total = 16 * MIB
+    reader, writer = pipe(e)
+    counters = Counters()
+
+    def proxy():
+        while count := calls.splice(far, writer, MIB):
+            while count:
+                count -= calls.splice(reader, second, count, MORE)
+        second.close()
+
+    tasks = [e.task(proxy), e.task(pattern.send, near, 74, total, [200000])]
+    e.equal(pattern.receive(target, 74, total, [MIB]), total, "bytes")
+    tasks[1].result()
+    near.close()
+    tasks[0].result()
+    given, passed = counters.gained("zcopy spliced"), counters.gained("zcopy tx_bytes")
+    print(f"# given {given} of {total}, sent from pages {passed}")
+    if not netns.is_one():
+        e.check(given > total * 3 // 4, f"{given} bytes were given to the pipe")
+
+
+@case(reference=False, timeout=90)
+def unread_pipes(e):
+    """Pipes that nobody reads: the memory of a connection is bounded, and bytes go on."""
+    near, far = e.pair()
+    pipes = [pipe(e) for _ in range(8)]
+    task = e.task(pattern.send, near, 75, 10 * MIB, [MIB])
+    before, counts = observe.stats()["buffer pages"], [0] * len(pipes)
+    counters = Counters()
+    for at, (_, writer) in enumerate(pipes):
+        while counts[at] < MIB and (count := e.error_or(calls.splice, far, writer, MIB - counts[at], NONBLOCK)):
+            counts[at] += count
+    given = counters.gained("zcopy spliced")
+    pages = observe.stats()["buffer pages"] - before
+    e.check(pages < PAGES, f"{pages} more pages in buffers")
+    if not netns.is_one():
+        e.check(0 < given < 6 * MIB, f"{given} bytes in the pipes are pages of buffers")
+    checker = pattern.Checker(75)
+    for (reader, _), count in zip(pipes, counts):
+        drain(reader, checker, count)
+    while checker.count < 10 * MIB:
+        checker.feed(far.recv(MIB))
+    task.result()
+
+
+@case(reference=False, timeout=60)
+def under_pressure(e):
+    """Little memory for buffers: bytes are copied to the pipe."""
+    near, far = e.pair()
+    reader, writer = pipe(e)
+    with parameter("max_buffer_memory", 0):
+        counters = Counters()
+        task = e.task(pattern.send, near, 76, MIB, [MIB])
+        checker = pattern.Checker(76)
+        while checker.count < MIB:
+            drain(reader, checker, calls.splice(far, writer, MIB))
+        e.equal(counters.gained("zcopy spliced"), 0, "bytes given")
+        task.result()
