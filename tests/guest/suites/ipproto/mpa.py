@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 
-from lib import either, raw
+from lib import either, netns, raw
 from lib.either import SDP
 from lib.registry import case
 
@@ -81,3 +81,19 @@ def another_name(e):
     sock.sendall(request(raw.hello(own, there, 5000)))
     flags, data = reply(e, sock)
     e.equal((flags & REJECT, len(data)), (0, 196), "the reply to its own address")
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def port_is_taken(e):
+    """Another program has the TCP port of a listener: it is reached by TCP, and others by SDP."""
+    needs_siw(e)
+    holder = either.listen(e, either.TCP)
+    listener = either.make(e, where="peer")
+    listener.bind(e.address(e.there, holder.port ^ 0x8000))
+    listener.listen(4)
+    with either.parameters(ipproto_wait=1000, ipproto_memory=0):
+        near = either.connect(e, listener)
+    e.equal(either.protocol(near), either.TCP, "the protocol")
+    either.echo(e, near, either.accept(e, listener))
+    e.check("another program may have that TCP port" in netns.run("peer", "dmesg"), "the kernel names the port")
+    works(e, either.listen(e))

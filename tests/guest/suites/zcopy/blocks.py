@@ -232,7 +232,7 @@ def idle_reader(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=120)
 def sizes(e):
     """Unaligned sends and receives of all sizes in turn."""
     near, far = pair(e)
@@ -246,7 +246,7 @@ def sizes(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, hosts=(1, 2), timeout=120)
 def both_ways(e):
     """Blocks cross: while it waits for its reader, neither side stops reading."""
     near, far = pair(e)
@@ -272,7 +272,7 @@ def both_send_first(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=60)
 def nobody_reads(e):
     """A send does not wait for a reader if a copy has space."""
     near, far = pair(e)
@@ -298,7 +298,7 @@ def little_by_little(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=60)
 def in_parts(e):
     """One block is read by several receives."""
     def attempt():
@@ -313,7 +313,7 @@ def in_parts(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=60)
 def peeked(e):
     """MSG_PEEK leaves the bytes in the stream."""
     near, far = pair(e)
