@@ -191,7 +191,7 @@ def other_series():
 LONGEST = "debug:short"
 
 # Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
-SIW = ["data.stream", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa"]
+SIW = ["data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa"]
 SIW_ALL = ["data", "close", "ipproto", "zcopy"]
 
 
@@ -250,7 +250,7 @@ JOINED = [
     ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire", "guest:kernel"),
     ("guest:data", "guest:close"), ("guest:overload", "guest:stress", "guest:adverse-short"),
     ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map", "guest:pods"),
-    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
+    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload", "wire:zcopy"),
 ]
 
 
