@@ -8,6 +8,9 @@ use super::family::{FallbackState, Family};
 use super::message::PipeSink;
 use kernel::fs::file::flags::O_NONBLOCK;
 
+/// # Safety
+///
+/// For the network core alone, as the callbacks of `calls.rs`.
 pub(super) unsafe extern "C" fn splice_read<T: Family>(
     socket: *mut c::socket,
     position: *mut i64,
