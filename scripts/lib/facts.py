@@ -51,6 +51,22 @@ def supported(root=PROJECT):
                 yield f"docs/install.md: the flavour {flavour} is missing"
 
 
+def interfaces(root=PROJECT):
+    """The table of interfaces in docs/install.md has exactly the cases of connect.interfaces."""
+    section = text(root, "docs/install.md").partition("## Interfaces\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[-2] for line in section.splitlines() if line.startswith("| ")]
+    named = {name if "." in name else f"connect.interfaces.{name}" for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    cases = {}
+    for subject in {"connect.interfaces", *(name.rpartition(".")[0] for name in named)}:
+        path = f"tests/guest/suites/{subject.replace('.', '/')}.py"
+        found = re.findall(r"(?m)^@case.*\ndef (\w+)", text(root, path)) if (root / path).exists() else ()
+        cases[subject] = {f"{subject}.{name}" for name in found}
+    for name in sorted(named - set().union(*cases.values())):
+        yield f"docs/install.md: {name}, which shows an interface, is no case"
+    for name in sorted(cases["connect.interfaces"] - named):
+        yield f"docs/install.md: the table of interfaces lacks {name}"
+
+
 def counters(root=PROJECT):
     """Each counter that the module prints in /proc/net/sdpstats has an entry in sdpstat
     --prometheus."""

@@ -50,6 +50,11 @@ class TestFacts(unittest.TestCase):
     def test_a_page_size_that_is_forgotten(self):
         self.assertIn("the flavour arm64-16k is missing", self.after("docs/install.md", "4 KiB, 16 KiB", "4 KiB", facts.supported))
 
+    def test_cases_of_interfaces(self):
+        said = self.after("docs/install.md", "`bridge` |", "`bridges` |", facts.interfaces)
+        self.assertIn("connect.interfaces.bridges, which shows an interface, is no case", said)
+        self.assertIn("the table of interfaces lacks connect.interfaces.bridge", said)
+
     def test_a_parameter_that_one_page_forgets(self):
         self.assertIn("tools/man/sdp.7: the parameter zcopy_ways is not there", self.after("tools/man/sdp.7", ".It Ar zcopy_ways No (3)\n", "", facts.parameters))
 
