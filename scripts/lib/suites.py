@@ -192,7 +192,7 @@ LONGEST = "debug:short"
 
 # Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
 SIW = ["data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa"]
-SIW_ALL = ["data", "close", "ipproto", "zcopy"]
+SIW_ALL = ["data", "close", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
 
 
 # Limits for hangs only: a machine many times slower than the present one stays within them.
