@@ -62,7 +62,7 @@ pub(crate) fn random_psn() -> u32 {
 /// The id is alive until [`Drop`] destroys it, and its context is `events`.
 pub(crate) struct OwnedCmId {
     connection: CmId,
-    /// Set once sending REP was tried.
+    /// Set once a REP may have been sent.
     replied: AtomicFlag,
     /// Request by iWARP, for [`OwnedCmId::connect`].
     hello: Option<(c::iw_cm_conn_param, [u8; REQUEST_DATA])>,
@@ -135,7 +135,12 @@ impl OwnedCmId {
     pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
-        self.connection.reply(p)
+        let r = self.connection.reply(p);
+        if r.is_err() && matches!(self.connection.raw, RawId::Ib(_)) {
+            // no REP was sent, so no event about one follows: the request can be dropped
+            self.replied.store(false, Relaxed);
+        }
+        r
     }
 
     /// Reverses [`OwnedCmId::adopt`]: the id belongs to the caller again, without a handler.
