@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measurements and tables of `scripts/bench --async`: sends that do not wait until their bytes are
-read, against copied ones and against those that wait (synchronous zero copy). The tests are those
-of the paper on AZ-SDP (Balaji, Bhagvat, Jin and Panda, 2006).
+"""Measurements and tables of `scripts/bench --async`: asynchronous sends, compared with copied ones
+and with synchronous zero copy. The tests are those of the paper on AZ-SDP (Balaji, Bhagvat, Jin and
+Panda, 2006).
 
-From 4 KiB on, a block of a synchronous send, of MSG_ZEROCOPY or of SEND_ZC goes by READ or by
-WRITE. Four sends of SEND_ZC, and eight blocks of the others, are in flight at a time."""
+From 4 KiB on, a block of a synchronous send, of MSG_ZEROCOPY or of SEND_ZC is transferred by READ
+or by WRITE. Four sends of SEND_ZC, and eight blocks of the others, are in flight at a time."""
 
 from figures import figure, goal, goals_table, grid, intro, length, lost_table, section
 
 SYSTEMS = ("copy", "both", "notified", "uring", "async")
 NAMES = {"copy": "copied", "both": "sync. zcopy", "notified": "MSG_ZEROCOPY", "uring": "SEND_ZC", "async": "AZ-SDP", "adaptive": "adaptive"}
 COLOURS = {"copy": (200, 30, 40), "both": (50, 50, 50), "notified": (220, 120, 180), "uring": (230, 140, 30), "async": (30, 130, 130), "adaptive": (90, 90, 200)}
-# Raw READ of this size: the upper bound for a READ, from this size on.
+# Raw READ of this size: upper bound for zero copy by READ, from this size on.
 RAW, RAW_NAME, RAW_SIZE = "ib_read", "raw READ", 256 * 1024
 REPEAT, SECONDS, BETWEEN = 10, 0.3, 0.15
 KIB, MIB = 1024, 1 << 20
@@ -19,13 +19,13 @@ PAIRS = [(system, "both") for system in SYSTEMS if system != "both"]
 # Computation between two messages, in percent of the time of a synchronous message.
 COMPUTED = {("overlap", 64 * KIB): (0, 50, 100), ("overlap", MIB): (0, 25, 50, 75, 100), ("overlap of pieces", MIB): (0, 50)}
 PIECES = 16
-# Segments that begin and end within pages, and sends that choose copy or zero copy themselves.
+# Segments that begin and end within pages, and sends that choose between copy and zero copy.
 SCATTERED, SCATTERED_SIZE, SCATTERED_APART, SCATTERED_SYSTEMS = (4, 16, 64), MIB, 1000, (*SYSTEMS, "adaptive")
 TOUCHED = (1, 2, 4, 8, 16, 32, 64)
 TOUCHED_SIZE = 64 * KIB
 CLIENTS, CLIENTS_SIZE = (4, 16), 64 * KIB
 AT_ONCE, AT_ONCE_SIZE = (2, 4, 8), MIB
-# Numbers of connections of one thread. Those of fan-out send the same memory.
+# Numbers of connections of one thread. Fan-out sends the same memory on all of them.
 FANS, FAN_SIZE = {"fan-in": (4,), "fan-out": (2, 4, 8)}, MIB
 
 
@@ -38,7 +38,7 @@ def plan(options):
     points += [point("throughput", "stream", size) for size in (16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)[quick:5 - quick]]
     for (part, size), levels in COMPUTED.items():
         more = {"pieces": PIECES} if "pieces" in part else {}
-        # with counted instructions the processors take turns, so none works meanwhile
+        # with counted instructions the processors take turns, so no work is done in parallel
         points += [point(part, "stream", size, level=level, compute=level / 100, **more) for level in levels
                    if (not quick or level in (0, 50)) and not (options.counted and level)]
     points += [point("scattered", "stream", SCATTERED_SIZE, level=pieces, pieces=pieces, apart=SCATTERED_APART) for pieces in SCATTERED[quick:]]

@@ -16,10 +16,10 @@ static void print_events(struct mark from)
 	puts("}");
 }
 
-/* A message to and fro on a connection. */
+/* Exchanges a message in both directions on a connection. */
 static void round_trip(int i);
 
-/* Runs for this number of seconds, after a few rounds that do not count. */
+/* Runs for this number of seconds, after a few rounds that are not counted. */
 static void measure_round_trips(int connections, double seconds)
 {
 	float *times = malloc(MAX_TIMES * sizeof(*times));

@@ -5,8 +5,8 @@ from statistics import median
 
 
 class Samples:
-    """Samples of a run. Those of a part differ by size and number of connections. A part with
-    levels of another quantity has them in place of the connections."""
+    """Samples of a run. Samples of a part differ by size and number of connections. A part with
+    levels of another quantity has them instead of the connections."""
 
     def __init__(self, samples):
         self.good, self.lost = {}, {}
@@ -24,7 +24,7 @@ class Samples:
                     self.good.setdefault(key, {})[sample["repetition"]] = value
 
     def all(self, part, system, size, connections, name):
-        # One connection is the same as the throughput, and is not measured again.
+        # One connection equals the throughput test, and is not measured again.
         if part == "at once" and connections == 1:
             part = "throughput"
         return self.good.get((part, system, size, connections, name), {})
@@ -34,8 +34,8 @@ class Samples:
         return median(values.values()) if values else None
 
     def ratio(self, part, first, second, size, connections, name):
-        """Median of the ratios of the repetitions: load on the machine differs from one repetition
-        to the next."""
+        """Returns the median of the ratios of the repetitions: load on the machine differs between
+        repetitions."""
         each = self.ratios(part, first, second, size, connections, name)
         return median(each) if each else None
 
@@ -56,7 +56,8 @@ def figure(value):
 
 
 def with_spread(values, scale=1):
-    """Median of some values and half of their range in percent of it, if there are several."""
+    """Returns the median of some values, and half of their range in percent of it if there are
+    several."""
     values = [value * scale for value in values]
     if not values:
         return "-"
@@ -67,7 +68,7 @@ def with_spread(values, scale=1):
 
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
     """A table: a row for each (label, size, connections), a column for each system, and the ratios
-    of pairs of systems. Without `pairs` it is the first system to each of the others."""
+    of pairs of systems. Without `pairs`: the first system compared with each of the others."""
     pairs = [(first, system) for system in systems if system != first] if pairs is None else [pair for pair in pairs if set(pair) <= set(systems)]
     starts = [names[system].split()[0] for system in systems]
     short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
@@ -79,8 +80,8 @@ def section(samples, title, head, rows, part, name, scale, systems, names, first
 
 
 def difference(samples, part, one, other, size, connections, name, scale):
-    """Difference of the first system and the other: the median, and the lowest and highest of the
-    repetitions."""
+    """Returns the difference of the first system and the other: the median, and the lowest and
+    highest of the repetitions."""
     first, second = samples.all(part, one, size, connections, name), samples.all(part, other, size, connections, name)
     each = [(first[repetition] - second[repetition]) * scale for repetition in sorted(first) if repetition in second]
     if not each:
@@ -89,7 +90,7 @@ def difference(samples, part, one, other, size, connections, name, scale):
 
 
 def grid(title, columns, lines):
-    """A table of texts, the first column of which begins at the left."""
+    """Formats a table of texts, whose first column is left-aligned."""
     widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
     yield title
     for line in [columns, *lines]:
@@ -109,7 +110,7 @@ def intro(options, around, load, what):
 
 
 def places(points):
-    """The sizes of the throughput, those of the latency, and the numbers of connections."""
+    """Returns the sizes of the throughput, those of the latency, and the numbers of connections."""
     def some(part, name):
         return sorted({point[name] for point in points if point["part"] == part})
 
@@ -122,7 +123,8 @@ WATCHED = (2, 100)          # connections of which epoll(7) tells which has some
 
 
 def standard_points(quick, sizes):
-    """Points, (part, mode, message size, connections), at which SDP is compared with other systems.
+    """Returns the points (part, mode, message size, connections) at which SDP is compared with
+    other systems.
     """
     sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4, 16]) if quick else (sizes, [64, 1024, 16384, 65536], [2, 4, 8, 16])
     return [*(("throughput", "stream", size, 1) for size in sizes), *(("latency", "pong", size, 1) for size in pongs),
@@ -130,17 +132,17 @@ def standard_points(quick, sizes):
 
 
 def watched_points():
-    """The same where both ends watch connections by epoll(7)."""
+    """As `standard_points`, where both ends watch connections by epoll(7)."""
     return [(mode, mode, 64, count) for mode in ("epoll", "edge") for count in WATCHED]
 
 
 def call_points():
-    """The same for single calls."""
+    """As `standard_points`, for single calls."""
     return [("calls", "calls", size, 1) for size in CALLS]
 
 
 def call_sections(samples, points, systems, names, pairs=None):
-    """Shortest send call and shortest receive call: they find space, or bytes, and do nothing else.
+    """Table of the shortest send and receive calls: they find space, or bytes, and do nothing else.
     """
     there = [system for system in systems if any((point["part"], point["system"]) == ("calls", system) for point in points)]
     for name in ("send", "recv") if there else ():
@@ -196,8 +198,8 @@ def watched_sections(samples, points, systems, names, pairs=None):
 
 
 def standard_graphs(points, at_once_size):
-    """Each plot: (name of the file, title, axes, part, figure, scale, (x, size, connections) of
-    each point)."""
+    """Each plot is (file name, title, axes, part, figure, scale, (x, size, connections) of each
+    point)."""
     sizes, pongs, counts = places(points)
     by_size = [(size, size, 1) for size in sizes]
     yield "throughput", "Throughput", "message, bytes", "MB/s", "throughput", "rate", 1e-6, by_size
@@ -208,7 +210,7 @@ def standard_graphs(points, at_once_size):
 
 
 def goal(what, each, bound, at_least=True):
-    """Target of a ratio, and its value in each repetition."""
+    """Returns the target of a ratio, and its value in each repetition."""
     ratio = median(each) if each else None
     return {
         "what": what, "bound": bound, "at_least": at_least, "ratio": ratio, "lowest": min(each, default=None), "highest": max(each, default=None),

@@ -4,7 +4,7 @@
 
 Arguments: the plan (JSON, from scripts/bench) and the file for the samples. Every sample is one run
 of one program against its server on the other host. In each repetition the systems take turns at
-each point, so that load on the machine affects all of them alike.
+each point, so that load on the machine affects all of them equally.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ GID_INDEX = {}                  # of a device: where its IPv4 address is
 
 # --- the systems -------------------------------------------------------------------------------
 
-# Names in tests/bench/sockets and many of a system that is measured in more than one way.
+# Names in tests/bench/sockets and many of a system that is measured in several ways.
 SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
 
 
@@ -89,7 +89,7 @@ def by_residents(system, words, options, seconds, here):
             raise Failed(f"{failure}; of the server: {server.why()}") from None
         return [str(server), str(CLIENT)], driver, json.loads(server.result(end))
     except (Failed, ValueError) as failure:
-        # with all their children
+        # including all their children
         for program in (CLIENT, server):
             program.stop()
         raise Failed(str(failure)) from None
@@ -97,7 +97,7 @@ def by_residents(system, words, options, seconds, here):
 
 def sockets(system, mode, size, connections, seconds, here=False, options=()):
     """TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
-    # rsockets take an address of an RDMA device, here as well.
+    # rsockets use an address of an RDMA device, also for local connections
     address = PEER if not here else SELF if system == "rsockets" else HERE
     words = [mode, address, port(), size, connections]
     commands, here, there = by_residents(SYSTEMS.get(system, system), words, options, seconds, here)
@@ -106,7 +106,7 @@ def sockets(system, mode, size, connections, seconds, here=False, options=()):
         if here["bytes"] != there["bytes"]:
             raise Failed(f"`{commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
         sample |= {
-            # the clock starts when the first bytes are there
+            # the clock starts when the first bytes arrive
             "rate": (there["bytes"] - there["first"]) / there["seconds"],
             "seconds": there["seconds"],
             "bytes": there["bytes"],
@@ -124,15 +124,15 @@ def sockets(system, mode, size, connections, seconds, here=False, options=()):
 
 
 class Perftest:
-    """Raw verbs, event-driven. perftest takes a number of messages with -e, so the number that
-    fills the time is found first."""
+    """Raw verbs, event-driven. With -e, perftest takes a number of messages, so the number that
+    fills the time is determined first."""
 
     FEWEST = 5
 
     def __init__(self):
         self.pace = {}          # of a point: messages a second
         self.start_cpu = {}     # of a point: what FEWEST messages cost the guest, with starting and ending the programs; it
-        # their measuring cannot be observed from outside, and they fill their memory first
+        # their measurement cannot be observed from outside, and they first fill their memory
 
     def run(self, program, size, connections, count, limit):
         at = port()
@@ -165,7 +165,7 @@ class Perftest:
                 raise Failed(f"`{pair.commands[1]}` measured nothing: {row}")
             pace = count / span
             self.pace[point] = pace
-            # A first guess that was far too low is not a measurement yet.
+            # A first guess that was far too low does not count as a measurement.
             if span >= seconds * 0.4 or last:
                 break
         sample = {"commands": pair.commands, "seconds": span}
@@ -187,14 +187,14 @@ def rstream(mode, size, _connections, _seconds):
     at = port()
     count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
     words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
-    # It does not report when it listens; if this wait is too short, there is a second attempt.
+    # It does not report when it listens; if this wait is too short, a second attempt follows.
     start = time.monotonic()
     pair = Pair([*words, "-b", PEER], [*words, "-s", PEER], lambda _: time.monotonic() > start + 3, 40)
     row = re.search(r"^custom .*$", pair.here, re.M)
     if not row:
         raise Failed(f"`{pair.commands[1]}` printed no row of results: {pair.here}")
     words = row[0].split()
-    # Half of a ping-pong is one transfer, as with the others.
+    # Half of a ping-pong is one transfer, as with the other programs.
     each = float(words[-1])
     return {"commands": pair.commands, "row": row[0]} | ({"median_us": each} if mode == "pong" else {"rate": size / each * 1e6})
 
@@ -203,8 +203,8 @@ UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3
 
 
 def qperf(test, size, seconds):
-    """Any test of qperf, which waits for completion events where there are any. Its processor
-    figures cover the whole host, and both hosts are this guest."""
+    """Any test of qperf, which waits for completion events if available. Its processor figures
+    cover the whole host, and both hosts are this guest."""
     at, seconds = port(), max(1, round(seconds))
     words = ["-v", "-to", 30, "-t", seconds, "-m", size, *(["-cm", "1"] if test.startswith("rc_") else [])]
     pair = Pair(["qperf", "-lp", at], ["qperf", "-lp", at, *words, PEER, test, "quit"], lambda server: listens(server, at), seconds * 5 + 60)
@@ -222,10 +222,10 @@ def qperf(test, size, seconds):
             "guest_cpu_per_byte": value("recv_cpus_used") / rate}
 
 
-# Ways for SDP to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
+# Methods of SDP to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
 WAYS = {"copy": (0, 3, 0), "read": (4096, 1, 0), "write": (4096, 2, 0), "both": (4096, 3, 0), "adaptive": (-1, 3, 0), "notified": (4096, 3, 0),
         "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0)}
-# Names in the program of the ways for which it uses other calls.
+# Names in the program of the methods for which it uses other calls.
 PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file"}
 PARAMETERS = Path("/sys/module/ib_sdp/parameters")
 
@@ -235,7 +235,7 @@ def sent_bytes(name):
 
 
 def by_way(way, mode, size, connections, seconds, options=(), threshold=None):
-    """SDP with one way to send large messages, optionally with a threshold."""
+    """Measures SDP with one method to send large messages, optionally with a threshold."""
     names = ("sdp_zcopy_thresh", "zcopy_ways", "async_send")
     before = [(PARAMETERS / name).read_text() for name in names]
     usual, *others = WAYS[way]
@@ -267,7 +267,7 @@ def calibrate(size, seconds):
 
 
 def options_of(point, seconds):
-    """Options of the program for a point, besides its size."""
+    """Returns options of the program for a point, besides its size."""
     options = {name: point[name] for name in ("touch", "pieces", "apart") if name in point}
     if point.get("compute"):
         options["compute"] = round(calibrate(point["size"], seconds) * point["compute"])
@@ -275,7 +275,7 @@ def options_of(point, seconds):
 
 
 def by_smc(system, mode, size, connections, seconds, here):
-    """SMC-R or SMC-D, and nothing else."""
+    """Measures SMC-R or SMC-D, and rejects a fallback."""
     def least(sample):
         return sample["bytes"] if mode == "stream" else sample["count"] * size
 
@@ -309,8 +309,8 @@ def measure(point, seconds):
 # -----------------------------------------------------------------------------------------------
 
 def gid_index(device, wanted):
-    """Index of the GID with the IPv4 address for the device's RoCE packets; the default is not
-    always that one."""
+    """Returns the index of the GID with the IPv4 address for the device's RoCE packets; it is not
+    always the default."""
     gid = "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x" % tuple(map(int, wanted.split(".")))
     for index in range(16):
         with contextlib.suppress(OSError):
@@ -337,13 +337,13 @@ def good_clock(source):
 
 
 def place(point):
-    """Key of a point, at which the systems are compared."""
+    """Returns the key of a point at which the systems are compared."""
     return point["part"], point["size"], point["connections"], point.get("level")
 
 
 def in_turn(points, repetition):
-    """All points of a repetition, with the numbers of their samples. A different system begins in
-    each repetition, so that none benefits from its position."""
+    """Yields all points of a repetition, with the numbers of their samples. A different system
+    begins in each repetition, so that none benefits from its position."""
     for _, group in itertools.groupby(points, place):
         group = list(group)
         for number in range(repetition * group[0]["samples"], (repetition + 1) * group[0]["samples"]):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measurements and tables of `scripts/bench --local`: SDP within one machine, without RDMA, against
-TCP, AF_UNIX and rsockets. rsockets use the RDMA device (rxe) within one machine as well, because
-they have no other transport."""
+"""Measurements and tables of `scripts/bench --local`: local SDP connections, without RDMA, compared
+with TCP, AF_UNIX and rsockets. rsockets use the RDMA device (rxe) for local connections, too,
+because they have no other transport."""
 
 from figures import AT_ONCE_SIZE, call_points, goals_of, goals_table, intro, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 

@@ -5,7 +5,7 @@
  *	many SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	many SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS
  *
- * MODE epoll:	messages of SIZE bytes go to and fro on one connection after the other; both ends
+ * MODE epoll: messages of SIZE bytes are exchanged on one connection after another; both ends
  *		watch all of them.
  * MODE edge:	the same, with edge-triggered events at both ends (EPOLLET).
  * MODE idle:	connections are made one after another, and stay; the driver measures the time until
@@ -144,7 +144,7 @@ static void round_trip(int i)
 			int got = take(ready[k].data.u32);
 
 			if (got < 0)
-				fail("the server is gone");
+				fail("the server has ended");
 			answered |= got;
 		}
 	}
@@ -172,7 +172,7 @@ static void serve_idle(int listener)
 	int i, count = 0;
 	char byte = 'a';
 
-	/* The driver closes all when it has measured, or when it could not make more. */
+	/* The driver closes all connections after the measurement, or after a failed connect. */
 	while (!polled[1].revents) {
 		if (poll(polled, 2, -1) < 0)
 			fail("poll: %s", strerror(errno));
@@ -191,7 +191,7 @@ static void serve_idle(int listener)
 	puts("}");
 }
 
-/* Bytes that are in use for anything but files. */
+/* Returns the bytes in use for anything but files. */
 static double in_use(void)
 {
 	FILE *file = fopen("/proc/meminfo", "r");
@@ -212,7 +212,7 @@ static double in_use(void)
 	return total * 1024;
 }
 
-/* The same after memory that was freed earlier has returned, which takes a while. */
+/* As `in_use`, after memory freed earlier has been returned, which takes a while. */
 static double memory_used(void)
 {
 	double last, used = in_use();
@@ -227,7 +227,7 @@ static double memory_used(void)
 	return used;
 }
 
-/* One connection, to the first byte that the server sends; or an errno. */
+/* Makes one connection, up to the first byte that the server sends; returns an errno on failure. */
 static int connect_idle(int i)
 {
 	char byte;

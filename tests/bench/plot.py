@@ -77,7 +77,7 @@ def throughput(results, systems, kind, axes, title):
 
 
 def of_readme(link, within, path):
-    """Throughput on a link, beside raw verbs and rsockets, and within one machine."""
+    """Throughput on a link, compared with raw verbs and rsockets, and of local connections."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     throughput(link, ("sdp", "raw", "rsockets"), rdma, left, "Over RDMA (rxe)")
     throughput(within, ("sdp", "tcp", "unix"), local, right, "Within one machine")

@@ -12,8 +12,9 @@ CHECKS = (("rstream", "stream", 65536), ("qperf sdp_bw", "stream", 65536), ("qpe
 
 
 def plan(options):
-    """Points of each repetition, in this order: the systems side by side at each point."""
-    # perftest sets its queue pairs up once; there is nothing to compare with.
+    """Returns the points of each repetition, in this order: the systems one after another at each
+    point."""
+    # perftest sets up its queue pairs only once; no comparison is possible.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]
     # rsockets cannot be in an epoll, and a completion channel has no edges.

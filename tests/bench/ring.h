@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include "measuring.h"
 
-/* Maximum number of sends that hold their memory. */
+/* Maximum number of sends whose memory is in use. */
 #define RING_IN_FLIGHT 4
 
 static __thread struct {
@@ -34,7 +34,7 @@ static void ring_open(void)
 	cq = MAP(IORING_OFF_CQ_RING);
 	ring.sqes = MAP(IORING_OFF_SQES);
 	if (sq == MAP_FAILED || cq == MAP_FAILED || ring.sqes == MAP_FAILED)
-		fail("the ring cannot be mapped: %s", strerror(errno));
+		fail("cannot map the ring: %s", strerror(errno));
 #define AT(part, member) ((unsigned int *)(part + params.part##_off.member))
 	ring.tail = AT(sq, tail);
 	ring.array = AT(sq, array);
@@ -45,7 +45,7 @@ static void ring_open(void)
 	ring.cqes = (void *)(cq + params.cq_off.cqes);
 }
 
-/* Waits for one completion and takes it. Returns true if it is a result, and false if it only
+/* Waits for one completion and consumes it. Returns true if it is a result, false if it only
  * returns the memory. */
 static int ring_take(int submit, int *result)
 {
@@ -71,7 +71,7 @@ static int ring_take(int submit, int *result)
 	return is_result;
 }
 
-/* Waits until at most this number of sends still holds its memory. */
+/* Waits until at most this number of sends still use their memory. */
 static void ring_settle(int most)
 {
 	int none;

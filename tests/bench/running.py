@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that run, of the benchmark, inside the guest."""
+"""Running programs of the benchmark, inside the guest."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ patience = 1
 
 
 def deadline(limit):
-    """Returns the deadline in so many seconds, or later if the guest's clock leaps."""
+    """Returns the deadline in this many seconds, or later if the guest's clock leaps."""
     return time.monotonic() + limit * patience
 
 
@@ -35,7 +35,7 @@ def say(text):
 
 
 class Program:
-    """A program that is running, its output going to files."""
+    """A running program, whose output goes to files."""
 
     def __init__(self, words):
         self.words = [str(word) for word in words]
@@ -48,7 +48,7 @@ class Program:
 
     @staticmethod
     def _text(file):
-        # The program writes through the same open file: its position must not move.
+        # The program writes through the same open file description: its position must not move.
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
 
     @property
@@ -103,7 +103,8 @@ def listens(program, port):
 
 @contextlib.contextmanager
 def server(words, ready, here=False, limit=30):
-    """A program on the other host, or here; ready(program) says when the block may start."""
+    """Starts a program on the other host, or here; ready(program) returns true when the block may
+    start."""
     program = Program(words if here else ["peer", *words])
     try:
         end = deadline(limit)
@@ -124,7 +125,7 @@ def idle():
 
 
 class Pair:
-    """A server and its client, run to the end of both."""
+    """Runs a server and its client to their ends."""
 
     def __init__(self, server_words, client_words, ready, limit, here=False):
         with server(server_words, ready, here) as there:
@@ -156,7 +157,7 @@ def port():
 
 class Resident:
     """A program that reads its commands from standard input, one line for each run
-    (tests/bench/sockets.c). It is started when it is needed."""
+    (tests/bench/sockets.c). It is started when first needed."""
 
     def __init__(self, words):
         self.words, self.process = words, None
@@ -179,7 +180,7 @@ class Resident:
                 raise Failed(f"`{self}` did not end in time: {self.why()}")
             more = os.read(self.process.stdout.fileno(), 65536)
             if not more:
-                raise Failed(f"`{self}` is gone: {self.why()}")
+                raise Failed(f"`{self}` has ended: {self.why()}")
             self.rest += more
         line, self.rest = self.rest.split(b"\n", 1)
         return line.decode()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Measurements and tables of `scripts/bench --scale`: thousands of idle connections, over RDMA and
-within one machine, against TCP. Both ends are in one guest, whose memory is MEMORY."""
+local, compared with TCP. Both ends are in one guest, whose memory is MEMORY."""
 
 from figures import figure, grid, intro, lost_table
 

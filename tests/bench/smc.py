@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measurements and tables of `scripts/bench --smc`: SDP against SMC, and both against TCP. On one
-link they are SDP and SMC-R over rxe; within one machine SDP's local transport, SMC-D's loopback
+"""Measurements and tables of `scripts/bench --smc`: SDP against SMC, and both against TCP. On a
+link they are SDP and SMC-R over rxe; for local connections SDP's local transport, SMC-D's loopback
 device and AF_UNIX."""
 
 from figures import AT_ONCE_SIZE, intro, length, lost_table, standard_graphs, standard_points, standard_sections
@@ -23,7 +23,7 @@ def plan(options):
 
 
 def targets(_samples, _sizes):
-    """Nothing was promised."""
+    """There are no targets."""
     return ()
 
 

@@ -2,10 +2,10 @@
 """Builds SMC and DIBS as modules for the stock kernel, which was configured without them: from its
 own source, with its own configuration and compiler.
 
-SMC is normally built into the kernel, because it needs two things there: fields in `struct net`,
+SMC is normally built into the kernel, because it needs two changes there: fields in `struct net`,
 which these modules store elsewhere, and a TCP option in the SYN that announces SMC. The stock
 kernel's TCP does not send that option, so these modules assume that the other end has SMC, too.
-Nothing else is changed: from the handshake after TCP's on, it is the kernel's SMC.
+Everything else is unchanged: from the handshake after TCP's on, it is the kernel's SMC.
 """
 
 import re
@@ -16,7 +16,8 @@ import cache
 from cache import PROJECT, SCRIPTS, Failure
 
 SOURCES = ("net/smc", "drivers/dibs")
-# The interface of BPF programs is not used, and sockets' states are had by netlink as well.
+# The interface of BPF programs is not used, and the states of sockets are available by netlink as
+# well.
 LEFT_OUT = ("smc_hs_bpf.c", "smc_diag.c")
 OURS = PROJECT / "tests" / "bench" / "smc_settings"
 
@@ -41,7 +42,7 @@ GONE = re.compile(r"->smc\.|init_net\.smc|syn_smc|tcp_have_smc|->smc_hs_congeste
 
 
 def changed(sources):
-    """The files of {name: text}, changed."""
+    """Returns the files of {name: text}, changed."""
     for file, old, new in CHANGES:
         found = 0
         for name in sources if file is None else (file,):
@@ -57,7 +58,7 @@ def changed(sources):
 
 
 def build(out):
-    """dibs.ko and smc.ko in the directory `out`, for the kernel of the cache that is in use."""
+    """Builds dibs.ko and smc.ko in the directory `out`, for the cached kernel in use."""
     tree = Path(cache.output([SCRIPTS / "prepare", "--where"]).strip()) / "tree"
     work = PROJECT / "build" / "smc"
     files = [path for part in SOURCES for path in sorted((tree / part).glob("*.[ch]")) if path.name not in LEFT_OUT]

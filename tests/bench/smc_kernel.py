@@ -4,7 +4,7 @@ prove that a sample did not fall back to TCP.
 
 SMC-R between the two namespaces needs version 2 (rxe has RoCE v2 only), and that needs a user EID
 known to both ends. Both ends are in one kernel, so SMC-D's loopback device would be preferred: for
-SMC-R it is given a PNETID that no network device has.
+SMC-R it gets a PNETID that no network device has.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ FBACK_CLIENT_COUNT, FBACK_REASON = 3, 4
 
 
 class FellBack(Exception):
-    """A sample whose bytes did not take the measured transport."""
+    """A sample whose bytes did not use the measured transport."""
 
 
 class Netlink:
@@ -98,13 +98,13 @@ class Smc:
 
     @staticmethod
     def set(**values):
-        """Settings, of both namespaces."""
+        """Sets options of both namespaces."""
         script = "; ".join(f"echo {value} >/proc/sys/net/smc/{name}" for name, value in values.items())
         for where in ([], ["peer"]):
             subprocess.run([*where, "sh", "-ec", script], check=True)
 
     def sent(self):
-        """The bytes that this namespace has sent by SMC-D and by SMC-R."""
+        """Returns the bytes that this namespace has sent by SMC-D and by SMC-R."""
         (answer,) = self.general.ask(GET_STATS, NLM_F_DUMP)
         found = attributes(answer[GEN_STATS])
         return {name: number(attributes(found[kind])[TECH_TX_BYTES]) for name, kind in (("smcd", STATS_SMCD), ("smcr", STATS_SMCR))}
@@ -134,7 +134,7 @@ class Smc:
                 self.set(wmem=BUFFERS, rmem=BUFFERS)
 
     def checked(self, system, take, least):
-        """Returns the sample of take(), if at least least(sample) bytes took the expected transport
+        """Returns the sample of take(), if at least least(sample) bytes used the expected transport
         meanwhile, and no connection fell back."""
         with self.only(system):
             before, (fallen, _) = self.sent(), self.fallbacks()

@@ -13,12 +13,12 @@
  *		measures, from the first bytes to the end of the last connection. OPTION compute=N
  *		computes N steps between sends; touch=N writes to the memory after N sends, as soon
  *		as it may; pieces=N splits a message in N pieces, apart=N bytes (4096) from each other.
- * MODE fan-in, fan-out: the same, but one thread receives, or sends, on all connections.
- * MODE pong:	messages of SIZE bytes go to and fro on all connections at once; the driver measures.
- * MODE calls:	one sends messages of SIZE bytes, the other reads them; each measures its shortest
+ * MODE fan-in, fan-out: the same, but one thread receives, or sends, on all connections. MODE pong:
+ * messages of SIZE bytes are exchanged on all connections at once; the driver measures. MODE calls:
+ * one sends messages of SIZE bytes, the other reads them; each measures its shortest
  *		call: one that finds space, or bytes, and does nothing else.
- * MODE connect: connect, a byte to and fro, close, again and again; the driver measures.
- * MODE compute: measures the steps of the computation per second.
+ * MODE connect: connect, a byte in both directions, close, repeatedly; the driver measures. MODE
+ * compute: measures the steps of the computation per second.
  *
  * The server prints "listening" when it listens. Both print one line of JSON at the end. With "-"
  * the arguments come from standard input, a line for each run, and "ended" and a status follow the
@@ -78,7 +78,7 @@ static void *ask(void *argument)
 	while (pong->count < MAX_TIMES / connections && last - start < seconds) {
 		send_all(pong->stream->fd, data, size);
 		if (!recv_all(pong->stream->fd, room, size))
-			fail("the server is gone");
+			fail("the server has ended");
 		time = now();
 		if (warm-- > 0)
 			start = time;
@@ -120,7 +120,7 @@ static void drive_pong(void)
 		api.close(streams[i].fd);
 }
 
-/* The shortest of the calls until the end of the time, or of the connection. */
+/* Measures the shortest of the calls until the time, or the connection, ends. */
 static void measure_calls(int fd, int sends)
 {
 	char *data = buffer();
@@ -163,7 +163,7 @@ static void serve_connect(int listener)
 	int count = 0, last = 0;
 	char byte;
 
-	/* The last connection carries another byte than the others. */
+	/* The last connection carries a different byte than the others. */
 	while (!last) {
 		int fd = api.accept(listener, NULL, NULL);
 
@@ -195,7 +195,7 @@ static void drive_connect(void)
 		last = now() - start.time >= seconds;
 		send_all(fd, last ? "l" : "x", 1);
 		if (!recv_all(fd, &byte, 1))
-			fail("the server is gone");
+			fail("the server has ended");
 		api.close(fd);
 		count++;
 	}
@@ -258,7 +258,7 @@ static void run(int argc, char **argv)
 	(streams ? drive_stream : pongs ? drive_pong : calls ? drive_calls : drive_connect)();
 }
 
-/* A run for each line, by a process of its own. */
+/* Executes one run for each line, in a separate process. */
 static void run_lines(void)
 {
 	char line[512];

@@ -43,11 +43,11 @@ static union {
 } address;
 static socklen_t address_length;
 static int zcopy_from;
-/* Sends use MSG_ZEROCOPY, or io_uring's zero-copy send. */
+/* Set if sends use MSG_ZEROCOPY, or io_uring's zero-copy send. */
 static int notified, by_ring;
-/* Sends go by sendfile(2), from a file in memory. */
+/* Set if sends use sendfile(2), from a file in memory. */
 static int from_file;
-/* MSG_ZEROCOPY sends of this thread whose completion has not been read. */
+/* Number of MSG_ZEROCOPY sends of this thread whose completion has not been read. */
 static __thread int untold;
 
 static void choose(const char *system)
@@ -102,7 +102,7 @@ static void choose(const char *system)
 	LOAD(setsockopt);
 }
 
-/* For AF_UNIX an abstract address, which vanishes with its socket. */
+/* For AF_UNIX an abstract address, which disappears with its socket. */
 static void name_address(const char *host, const char *port)
 {
 	if (api.family == AF_UNIX) {
@@ -113,7 +113,7 @@ static void name_address(const char *host, const char *port)
 	}
 	address.ip.sin_family = AF_INET;
 	if (inet_pton(AF_INET, host, &address.ip.sin_addr) != 1)
-		fail("%s is no IPv4 address", host);
+		fail("%s is not an IPv4 address", host);
 	address.ip.sin_port = htons(atoi(port));
 	address_length = sizeof(address.ip);
 }
@@ -194,7 +194,7 @@ static inline void settle(int fd)
 	}
 }
 
-/* Sends the first bytes of a file that holds such a message. */
+/* Sends the first bytes of a file that contains such a message. */
 static void send_file(int fd, const char *data, size_t length)
 {
 	static __thread int file = -1;

@@ -138,7 +138,7 @@ static void say_end(struct stream *stream)
 		fail("shutdown: %s", strerror(errno));
 }
 
-/* Waits until the other side has everything of all, when it closes them. */
+/* Waits until the other side has received all bytes of all streams, when it closes them. */
 static void await_close(struct stream *streams)
 {
 	char byte;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Measures raw verbs with many connections in one thread: one completion queue for all receives,
- * and a completion channel watched by epoll(7). Messages of SIZE bytes go to and fro on one queue
- * pair after the other, as in `many SYSTEM ... epoll`.
+ * and a completion channel watched by epoll(7). Messages of SIZE bytes are exchanged on one queue
+ * pair after another, as in `many SYSTEM ... epoll`.
  *
  *	verbs DEVICE GID serve epoll ADDRESS PORT SIZE CONNECTIONS
  *	verbs DEVICE GID drive epoll ADDRESS PORT SIZE CONNECTIONS SECONDS
  *
- * A TCP connection to ADDRESS and PORT carries the numbers of the queue pairs. The server ends when
- * it does.
+ * A TCP connection to ADDRESS and PORT carries the numbers of the queue pairs. The server ends with
+ * that connection.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -95,8 +95,8 @@ static void post_send(int i)
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = size <= 64 ? IBV_SEND_INLINE : 0 }, *bad;
 	struct ibv_wc wcs[BATCH];
 
-	/* Each reply arrives before the next send, so one signalled completion in many suffices,
-	 * and it has arrived. */
+	/* Each reply arrives before the next send, so one signaled completion in many suffices, and
+	 * it has arrived by then. */
 	if (++posted[i] % (SENDS / 4) == 0) {
 		wr.send_flags |= IBV_SEND_SIGNALED;
 		while (context->ops.poll_cq(sent, BATCH, wcs) == BATCH)
@@ -120,7 +120,7 @@ static void all_of(ssize_t (*call)(int, void *, size_t), void *data, size_t leng
 		ssize_t done = call(control, data, length);
 
 		if (done <= 0)
-			fail("the other side is gone");
+			fail("the other side has ended");
 		data = (char *)data + done;
 		length -= done;
 	}
@@ -199,7 +199,7 @@ static int wait_for_messages(int *from)
 	if (context->ops.req_notify_cq(received, 0))
 		fail("req_notify_cq failed");
 	events++;
-	/* At most one message is on its way. */
+	/* At most one message is in flight. */
 	count = context->ops.poll_cq(received, BATCH, wcs);
 	empty += !count;
 	for (i = 0; i < count; i++) {
@@ -233,7 +233,7 @@ static void round_trip(int i)
 		count = wait_for_messages(from);
 	while (!count);
 	if (count != 1 || from[0] != i)
-		fail("another message than the one that was waited for");
+		fail("unexpected message");
 }
 
 int main(int argc, char **argv)

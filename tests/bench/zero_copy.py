@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measurements and tables of `scripts/bench --zero-copy`: each way of zero copy against copying,
-and against the raw operation of the same device that it uses. "File" is sendfile(2).
-tests/bench/asynchronous.py has the sends that do not wait."""
+"""Measurements and tables of `scripts/bench --zero-copy`: each zero-copy method compared with
+copying, and with the raw operation of the same device that it uses. "File" is sendfile(2).
+tests/bench/asynchronous.py measures the asynchronous sends."""
 
 from figures import difference, figure, goals_of, goals_table, grid, intro, length, lost_table, places, section, standard_graphs
 
@@ -17,22 +17,22 @@ SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
 AT_ONCE = [2, 4, 8]
 AT_ONCE_SIZE = 1 << 20
 RAW_SIZE = 1 << 20
-# Raw operation that each way uses.
+# Raw operation that each method uses.
 MADE_OF = {"copy": "ib_send", "read": "ib_read", "write": "ib_write"}
-# Nanoseconds that an instruction counts.
+# Nanoseconds counted per instruction.
 INSTRUCTION = 2
 
 
 def plan(options):
     sizes, at_once = ([65536, 1 << 20], [4]) if options.quick else (SIZES, AT_ONCE)
     points = [("throughput", size, 1) for size in sizes] + [("at once", AT_ONCE_SIZE, count) for count in at_once]
-    # raw WRITE is measured by a program that knows one connection only
+    # raw WRITE is measured by a program with a single connection
     return [{"part": part, "mode": "stream", "size": size, "connections": count, "system": system}
             for part, size, count in points for system in SYSTEMS if count == 1 or system != "ib_write"]
 
 
 def _added(samples, by_size, counted):
-    """Work of the guest for SDP beyond its work for the raw operation."""
+    """Returns the guest's work for SDP beyond its work for the raw operation."""
     what, scale = ("Instructions, in millions", 1e9 * 1e9 / INSTRUCTION / 1e6) if counted else ("CPU time, s", 1e9)
     lines = [[label, *(difference(samples, "throughput", way, raw, size, count, "guest_cpu_per_byte", scale) for way, raw in MADE_OF.items())]
              for label, size, count in by_size]
@@ -41,7 +41,7 @@ def _added(samples, by_size, counted):
 
 
 def _best(samples, size):
-    """The fixed choice that was best here."""
+    """Returns the best fixed choice in this run."""
     return max(FIXED, key=lambda system: samples.middle("throughput", system, size, 1, "rate") or 0)
 
 

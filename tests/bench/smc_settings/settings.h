@@ -8,7 +8,7 @@
 #include <net/netns/smc.h>
 
 extern unsigned int smc_settings_id;
-/* Where the table of sysctls counts its offsets from. */
+/* Base of the offsets in the table of sysctls. */
 extern struct netns_smc smc_no_settings;
 
 static inline struct netns_smc *smc_of(const struct net *net)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Any call in any order with any number: no caller has to keep a queue from overflowing.
+//! Makes any call in any order with any argument: no caller has to keep a queue from overflowing.
 
 use crate::alloc::flags::GFP_KERNEL;
 use crate::host::{Buffer, Chance};

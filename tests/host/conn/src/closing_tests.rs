@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The table of states and events by which a connection ends, written independently of the code,
-//! and properties of every path through it.
+//! Table of states and events that close a connection, written independently of the code, and
+//! properties of every path through it.
 
 use crate::closing::{CloseAction, CloseEvent, Closing as End, Transition};
 use crate::state::State::{self, *};
@@ -47,8 +47,8 @@ const fn down(by_peer: bool, both_ended: bool) -> CloseEvent {
     }
 }
 
-/// Sockets that a row applies to: open, closed, or both; the same for an end that was begun, not
-/// begun, or both.
+/// Sockets that a row applies to: open, closed, or both; likewise for connections whose disconnect
+/// has begun or not.
 #[derive(Clone, Copy, PartialEq)]
 enum If {
     Any,
@@ -67,7 +67,7 @@ struct Row {
     orphaned: If,
     begun: If,
     states: &'static [State],
-    /// `None`: it stays.
+    /// Next state; `None`: unchanged.
     next: Option<State>,
     act: CloseAction,
 }
@@ -125,7 +125,7 @@ const ALIVE: &[State] = &[
     Closing,
 ];
 
-/// The first matching row counts; a state without a row stays as it is, without an action.
+/// The first matching row applies; a state without a row does not change and has no action.
 const TABLE: &[Row] = &[
     // the program ends its stream
     row(
@@ -140,7 +140,7 @@ const TABLE: &[Row] = &[
         Some(LastAck),
         CloseAction::SendFin,
     ),
-    // the peer does
+    // the peer ends its stream
     row(
         CloseEvent::PeerFin,
         &[SynRecv, Established],
@@ -166,7 +166,7 @@ const TABLE: &[Row] = &[
         Some(Close),
         CloseAction::Nothing,
     ),
-    // the peer has all of ours
+    // the peer has received this side's whole stream
     row(
         CloseEvent::FinAcked { linger2: 0 },
         &[FinWait1],
@@ -248,7 +248,7 @@ const TABLE: &[Row] = &[
         Some(Close),
         CloseAction::Nothing,
     ),
-    // the end that closes last does not disconnect: the first one does
+    // the side that closes last does not disconnect: the first one does
     row(
         CloseEvent::FinAcked { linger2: 0 },
         &[LastAck],
@@ -310,7 +310,7 @@ const TABLE: &[Row] = &[
     row(CloseEvent::Failed, &[Close], None, CloseAction::FailLink),
     row(CloseEvent::Failed, ALIVE, Some(Close), CloseAction::Fail),
     row(CloseEvent::Flushed, &STATES, None, CloseAction::FailLink).not_begun(),
-    // the connection manager has the last word
+    // the connection manager's report decides
     row(down(true, false), ALIVE, Some(Close), CloseAction::Fail),
     row(down(false, false), ALIVE, Some(Close), CloseAction::Cut).orphaned(),
     row(down(false, false), ALIVE, Some(Close), CloseAction::Fail),
@@ -362,7 +362,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// An end in one of its four situations.
+/// Returns a connection in one of its four situations.
 fn end(orphaned: bool, begun: bool) -> End {
     let mut end = End::new();
     if begun {
@@ -443,7 +443,7 @@ fn reachable() -> Vec<(State, End)> {
 
 #[test]
 fn nothing_comes_back_to_life() {
-    // how far a state is from the beginning
+    // distance of a state from the initial one
     let far = |state| match state {
         SynSent | SynRecv => 0,
         Established => 1,

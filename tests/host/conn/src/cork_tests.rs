@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests the conditions that hold back less than a full message.
+//! Tests the conditions that hold back partial messages.
 
 use crate::cork::Cork;
 

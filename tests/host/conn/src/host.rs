@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Stubs of the kernel: memory that can fail, buffers that no device reaches.
+//! Stubs of the kernel: allocations that can fail, buffers that no device accesses.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// True to let allocations fail.
+    /// Set to let allocations fail.
     static OUT_OF_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -63,7 +63,7 @@ pub(crate) mod prelude {
     pub(crate) type Result<T = (), E = super::Error> = core::result::Result<T, E>;
 }
 
-/// The kernel's vector, as far as it is used here: it grows only on an explicit request.
+/// The kernel's vector, as far as it is used by these files: it grows only on request.
 pub(crate) struct KVec<T> {
     items: Vec<T>,
     room: usize,
@@ -215,7 +215,7 @@ impl Chance {
         Chance(seed)
     }
 
-    /// One of 0 to `below - 1`.
+    /// Returns a number from 0 to `below - 1`.
     pub(crate) fn below(&mut self, below: usize) -> usize {
         self.0 = self
             .0

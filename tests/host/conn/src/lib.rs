@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's files of `src/conn` that need nothing of the kernel, as they are, with their tests.
+//! Compiles the kernel-independent files of `src/conn` unchanged, with their tests.
 
 #![cfg(test)]
 
-// The files call the kernel's crate by its name.
+// The files use the kernel crate by this name.
 extern crate self as kernel;
 
 mod any_order_tests;

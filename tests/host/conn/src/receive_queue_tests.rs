@@ -7,7 +7,7 @@ use crate::receive_queue::ReceiveQueue;
 use crate::unread::Urgent;
 use std::collections::VecDeque;
 
-/// A message of these bytes, behind a header of the given size.
+/// Returns a message of these bytes, after a header of the given size.
 fn message(header: usize, bytes: &[u8], capacity: usize) -> Buffer {
     let mut b = Buffer::new(capacity);
     b.bytes_mut()[header..header + bytes.len()].copy_from_slice(bytes);
@@ -146,7 +146,7 @@ fn the_urgent_byte() {
     // the buffer is empty after it
     assert!(queue.skip_mark().is_some());
     assert!(queue.unread.urgent == Urgent::None && (queue.unread.bytes() == 0));
-    // a later one replaces it
+    // a later urgent byte replaces it
     push(&mut queue, b"x", 512, true);
     push(&mut queue, b"y", 512, true);
     assert!(queue.unread.urgent == Urgent::Valid(b'y', 4) && !queue.unread.at_mark());
@@ -168,7 +168,7 @@ fn a_look_survives_the_end_of_what_was_before() {
 fn room_ends_with_memory_and_with_the_limit() {
     let mut queue = queue();
     for n in 0..32_u8 {
-        // too large to be moved together
+        // too large to be merged
         push(&mut queue, &[n; 400], 512, false);
     }
     assert!(!without_memory(|| queue.make_space(1)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The ring beside the standard library's queue.
+//! Compares the ring with the standard library's queue.
 
 use crate::alloc::flags::GFP_KERNEL;
 use crate::host::{without_memory, Chance};

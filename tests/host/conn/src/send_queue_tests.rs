@@ -5,7 +5,7 @@
 use crate::host::{pressure, without_memory, Buffer, Chance};
 use crate::send_queue::{SendQueue, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 
-/// The queue, and the bytes that it should hold.
+/// The queue, and the bytes that it should contain.
 struct Both {
     queue: SendQueue,
     /// All bytes that were ever accepted.
@@ -30,7 +30,7 @@ impl Both {
         }
     }
 
-    /// Accepts up to `n` bytes into chunks of `size`; how many.
+    /// Accepts up to `n` bytes into chunks of `size`; returns their number.
     fn write(&mut self, n: usize, size: usize) -> usize {
         let before = self.stream.len();
         while self.stream.len() < before + n && self.queue.has_space() {
@@ -52,7 +52,7 @@ impl Both {
         self.stream.len() - before
     }
 
-    /// Sends a message of up to `most` bytes; how many.
+    /// Sends a message of up to `most` bytes; returns its size.
     fn send(&mut self, most: usize) -> usize {
         let n = self.queue.contiguous().min(most);
         let (sges, count) = self.queue.sges(n);
@@ -105,11 +105,10 @@ fn any_order_of_calls() {
                     }
                 }
                 2 | 3 => drop(both.send(1 + chance.below(100_000))),
-                // late, early, and of unsent bytes
+                // late, early, and for unsent bytes
                 4 => both.complete(chance.below(both.stream.len() + 2)),
                 _ => {
-                    // a transport that exchanges buffers takes full buffers, and puts another one
-                    // in their place
+                    // a transport that exchanges buffers takes full ones, and returns other ones
                     let n = both.queue.contiguous();
                     let start = both.sent;
                     let taken = both.queue.whole(n).map(|buffer| {
@@ -206,7 +205,7 @@ fn nothing_of_an_open_chunk_goes() {
     both.queue.close(chunk, 0);
     (both.sent, both.done) = (SMALL_CHUNK, SMALL_CHUNK);
     assert_eq!(both.send(usize::MAX), 10);
-    // all that is in it arrives
+    // everything in the chunk arrives
     let chunk = both.queue.open(SMALL_CHUNK).unwrap();
     both.complete(SMALL_CHUNK + 10);
     both.queue.close(chunk, 0);
@@ -233,7 +232,7 @@ fn chunks_are_bounded_and_used_again() {
     while both.send(usize::MAX) > 0 {}
     both.complete(all);
     assert!(both.queue.has_space());
-    // a kept chunk serves sends of its size, not larger ones
+    // a kept chunk is used for sends of its size, not for larger ones
     assert!(both.queue.open(MIDDLE_CHUNK).is_none());
     let mut spare = 0;
     while let Some(chunk) = both.queue.open(SMALL_CHUNK) {

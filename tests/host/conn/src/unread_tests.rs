@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive calls at every position around the urgent mark, compared with tcp_recvmsg(2)'s rules.
+//! Receive calls at every position around the urgent mark, compared with the rules of
+//! tcp_recvmsg().
 
 use crate::unread::{Unread, Urgent};
 
@@ -8,7 +9,7 @@ const STREAM: &[u8] = b"ab!cd";
 /// Position of the urgent byte.
 const MARK: usize = 2;
 
-/// The whole stream, with an urgent byte, of which `read` bytes were read.
+/// Returns the whole stream, with an urgent byte; `read` bytes were read.
 fn unread(read: usize) -> Unread {
     let mut unread = Unread::default();
     unread.received(MARK as u64 + 1, Some(b'!'));
@@ -17,8 +18,8 @@ fn unread(read: usize) -> Unread {
     unread
 }
 
-/// Bytes that a call gets that peeks from `from` on into `most` bytes of memory, and its position
-/// then. A buffer holds `buffer` bytes.
+/// Returns the number of bytes of a call that peeks from `from` on into `most` bytes of memory, and
+/// its final position. A buffer holds `buffer` bytes.
 fn call(unread: &Unread, from: usize, most: usize, buffer: usize, inline: bool) -> (Vec<u8>, u64) {
     let (mut got, mut position) = (Vec::new(), from as u64);
     while got.len() < most {
@@ -43,7 +44,7 @@ fn a_call_ends_at_the_mark_and_steps_over_it_at_its_beginning() {
         for from in 0..=STREAM.len() {
             for most in 1..=STREAM.len() {
                 for (buffer, inline) in [(1, false), (1, true), (9, false), (9, true)] {
-                    // a peek behind bytes that were read meanwhile
+                    // a peek after bytes that were read meanwhile
                     let start = read.max(from);
                     let (mut end, mut first) = (STREAM.len(), start);
                     if start < MARK {
@@ -75,7 +76,7 @@ fn poll_does_not_count_a_byte_for_msg_oob_that_is_next() {
             assert_eq!(unread.reaches(least, true, || false), left >= least);
             let stream = left - usize::from(read == MARK);
             assert_eq!(unread.reaches(least, false, || false), stream >= least);
-            // as many as there are, if no more can arrive
+            // as many as are unread, if no more can arrive
             assert_eq!(unread.reaches(least, false, || true), stream > 0);
         }
         assert!(!unread.reaches(usize::MAX, false, || false));
@@ -112,7 +113,7 @@ fn the_mark_is_kept_until_the_stream_has_passed_it() {
             (unread.readable(false), unread.readable(true)),
             (until_mark, unread.bytes())
         );
-        // it is a mark after MSG_OOB has read the byte, and none before the byte has arrived
+        // a mark exists after MSG_OOB has read the byte, but not before the byte has arrived
         if read <= MARK {
             unread.urgent = Urgent::Read(MARK as u64);
             assert_eq!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! See the function.
+//! See `hello` in tests/host/inputs.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A libsdp.conf: read without panic, and rules that are printed are read as the same rules.
+//! Parses a libsdp.conf: without panic, and printed rules parse as the same rules.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use sdp_rules::{parse, Role};
 fuzz_target!(|data: &[u8]| {
     let Ok(rules) = parse(data) else { return };
     for rule in &rules.rules {
-        // Bytes that are no text are not printed as they are.
+        // Non-text bytes are not printed literally.
         if std::str::from_utf8(rule.program.as_bytes()).is_err() {
             continue;
         }

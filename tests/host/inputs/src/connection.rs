@@ -3,8 +3,8 @@
 //! Random events on a connection: it never panics, sends no message without a credit, and none
 //! after its end.
 //!
-//! The input is a list of actions of a few bytes each. Most messages get the MSeq and Len that
-//! they must have, so that the fuzzer need not guess those.
+//! The input is a list of actions of a few bytes each. Most messages get the correct MSeq and Len,
+//! so that the fuzzer need not guess those.
 
 use sdp_protocol::message::Message;
 use sdp_protocol::{
@@ -36,15 +36,15 @@ impl Input<'_> {
 pub enum Saw {
     /// A message of this kind was accepted.
     Received(Mid),
-    /// One of this kind was sent.
+    /// A message of this kind was sent.
     Sent(Mid),
-    /// The connection was to be aborted for this.
+    /// The connection has to be aborted for this violation.
     Violated(Violation),
-    /// Something had to wait for this.
+    /// Sending was held back for this reason.
     Held(Stall),
 }
 
-/// Plays the input, and calls `saw` for each event.
+/// Runs the input, and calls `saw` for each event.
 pub fn play(data: &[u8], mut saw: impl FnMut(Saw)) {
     let mut input = Input(data);
     let mut play = Play::new(&mut input);
@@ -115,7 +115,7 @@ impl Play {
         }
     }
 
-    /// A message arrives that is right except for one field.
+    /// Delivers a message that is correct except for one field.
     fn message(&mut self, action: u8, input: &mut Input<'_>, saw: &mut impl FnMut(Saw)) {
         let mut header = [0; MAX_HEADER];
         let payload = u32::from(input.short());
@@ -155,7 +155,7 @@ impl Play {
         }
     }
 
-    /// Any bytes come. Returns true if the bytes were accepted as a message.
+    /// Delivers arbitrary bytes. Returns true if the bytes were accepted as a message.
     fn bytes(&mut self, input: &mut Input<'_>, saw: &mut impl FnMut(Saw)) -> bool {
         let length = usize::from(input.byte() % 48);
         let (bytes, rest) = input.0.split_at(length.min(input.0.len()));
@@ -171,7 +171,7 @@ impl Play {
         false
     }
 
-    /// The owner does something about adverts.
+    /// Makes one of the owner's calls about adverts.
     fn zero_copy(&mut self, input: &mut Input<'_>) {
         let size = u32::from(input.short());
         match input.byte() % 11 {
@@ -215,7 +215,7 @@ impl Play {
         }
     }
 
-    /// The owner wants something else from now on.
+    /// Changes one of the owner's settings.
     fn set(&mut self, input: &mut Input<'_>) {
         let what = input.byte();
         self.offer.cork = what & 1 != 0;

@@ -8,7 +8,7 @@ use sdp_protocol::{Mid, Stall, Violation};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// The inputs for a target.
+/// Returns the inputs of a target.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     let files = std::fs::read_dir(folder.join(target)).expect("the corpus");
@@ -51,14 +51,14 @@ fn connections() {
     let hello = ["version", "ip_version", "max_adverts", "receive_size"];
     let reasons = Violation::all().filter(|v| !hello.contains(&v.name()));
     missing.extend(reasons.map(Saw::Violated));
-    // A SuspCommAck is always one too many, and so is not accepted.
+    // A SuspCommAck is never expected, and so is not accepted.
     let mids = Mid::ALL.into_iter().skip(2);
     missing.extend(
         mids.clone()
             .filter(|m| *m != Mid::SuspCommAck)
             .map(Saw::Received),
     );
-    // Nothing of ours aborts or suspends.
+    // This implementation never aborts or suspends.
     let never = [Mid::AbortConn, Mid::SuspComm, Mid::SuspCommAck];
     missing.extend(mids.filter(|m| !never.contains(m)).map(Saw::Sent));
     missing.extend(

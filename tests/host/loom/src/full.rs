@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A send call finds no space and must not wait, while a worker polls the completion that frees
-//! space: either poll(2) is notified of it, or the call finds it.
+//! A non-blocking send call finds no space, while a worker polls the completion that frees space:
+//! either poll(2) is notified of it, or the call finds it.
 //!
 //! [`Socket`] models `socket/send.rs` and `conn`. The call's steps have the order of `last_check`,
 //! which calls and poll(2) use; [`Socket::complete`] has the steps of `completed` and
@@ -17,7 +17,7 @@ struct Socket {
     room: Mutex<bool>,
     /// `SOCK_NOSPACE`.
     nospace: AtomicBool,
-    /// `sk_write_space` was called.
+    /// Set when `sk_write_space` was called.
     told: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Socket {
         )
     }
 
-    /// A faulty send: it sets `SOCK_NOSPACE` only after its last check.
+    /// A faulty send: sets `SOCK_NOSPACE` only after its last check.
     fn send_wrongly(&self) -> bool {
         let room = self.look();
         if !room {

@@ -13,11 +13,11 @@ use loom::thread;
 
 struct Device {
     uses: UseCount,
-    /// `unused`, the completion.
+    /// The completion `unused`.
     unused: (Mutex<bool>, Condvar),
     /// Owned by the driver, which frees it after the removal. loom reports any access at that time.
     raw: UnsafeCell<()>,
-    /// The list of devices, in which others find it until the removal.
+    /// List of devices, where others find the device until its removal.
     listed: Mutex<bool>,
 }
 
@@ -49,13 +49,13 @@ impl Drop for Use {
 }
 
 impl Device {
-    /// `registry`: a use of a device that is in the list.
+    /// `registry`: returns a use of a device in the list.
     fn find(device: &Arc<Self>) -> Option<Use> {
         let listed = device.listed.lock().unwrap();
         listed.then(|| Use::of(device)).flatten()
     }
 
-    /// `remove`, as it is called by the core with the use that counts since the beginning.
+    /// `remove`, called by the core with the use that exists since the beginning.
     fn go(first: Use) {
         let device = first.0.clone();
         *device.listed.lock().unwrap() = false;
@@ -94,7 +94,7 @@ fn all_orders(users: &'static [fn(&Arc<Device>)], changes: usize) {
     });
 }
 
-/// A connection that finds it in the list, hands a use on, and ends.
+/// A connection that finds the device in the list, passes a use on, and ends.
 fn connects(device: &Arc<Device>) {
     if let Some(mine) = Device::find(device) {
         let another = mine.another();
@@ -103,7 +103,7 @@ fn connects(device: &Arc<Device>) {
     }
 }
 
-/// One that has it by a pointer that was kept, as the hurry of a removal has.
+/// A task that has kept a pointer to the device, like the expedited removal.
 fn hurries(device: &Arc<Device>) {
     if let Some(mine) = Use::of(device) {
         mine.work();

@@ -15,18 +15,18 @@ struct Ends {
     awaited: bool,
 }
 
-/// A connection that has something to send.
+/// A connection that has bytes to send.
 struct Sender {
-    /// The connection's lock, and the bytes that are not sent.
+    /// The connection's lock, and the number of unsent bytes.
     unsent: Mutex<u32>,
-    /// True while it is held: loom models no `try_lock`.
+    /// True while the lock is held: loom does not model `try_lock`.
     locked: AtomicBool,
     taking: Taking,
     ends: Mutex<Ends>,
 }
 
 impl Sender {
-    /// With the lock.
+    /// Runs `f` under the lock.
     fn with(&self, f: impl FnOnce(&mut u32)) {
         let mut unsent = self.unsent.lock().unwrap();
         self.locked.store(true, Relaxed);
@@ -46,14 +46,14 @@ impl Sender {
         self.taking.set_awaited(ends.awaited);
     }
 
-    /// The drop of a `Guard`, after the lock.
+    /// The drop of a `Guard`, after the unlock.
     fn let_go(&self) {
         while self.taking.is_left() {
             self.with(|unsent| self.progress(unsent));
         }
     }
 
-    /// A send call; it does not poll if earlier messages wait already.
+    /// A send call; it does not poll if earlier messages are already waiting.
     fn send(&self) {
         self.with(|unsent| {
             *unsent += 1;
@@ -64,7 +64,8 @@ impl Sender {
         self.let_go();
     }
 
-    /// The peer receives the arrived messages, and its task continues here. Returns their number.
+    /// The peer receives the arrived messages, and its task continues the sender. Returns their
+    /// number.
     fn take(&self) -> u32 {
         let (taken, awaited) = {
             let mut ends = self.ends.lock().unwrap();
@@ -103,7 +104,7 @@ fn what_is_held_back_goes_when_all_was_taken() {
         });
         let mut taken = sender.take();
         calls.join().unwrap();
-        // the peer's program reads on, as long as it finds anything
+        // the peer's program continues to read while bytes are available
         while let more @ 1.. = sender.take() {
             taken += more;
         }

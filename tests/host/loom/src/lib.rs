@@ -40,9 +40,9 @@ mod sync {
         use std::fmt::Debug;
         use std::marker::PhantomData;
 
-        /// An order of the kernel's.
+        /// A memory order of the kernel.
         pub trait Order {
-            /// Before and after the access.
+            /// Fences before and after the access.
             fn fence();
         }
 
@@ -64,7 +64,7 @@ mod sync {
         /// Before the loads that follow.
         pub struct Acquire;
 
-        /// An order of a load.
+        /// Memory order of a load.
         pub trait LoadOrder {
             const ORDER: Ordering;
         }
@@ -100,8 +100,8 @@ mod sync {
                 Self::value(self.0.load(O::ORDER))
             }
 
-            /// An exchange: loom treats a plain store and an exchange that has not seen it as
-            /// unordered, so later loads could return the older of the two values.
+            /// Implemented as an exchange: loom treats a plain store and an exchange that has not
+            /// seen it as unordered, so later loads could return the older of the two values.
             pub fn store(&self, n: T, _: Relaxed) {
                 self.0.swap(n.into(), Ordering::Relaxed);
             }

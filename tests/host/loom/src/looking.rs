@@ -8,7 +8,7 @@ use crate::tally::{Counts, Tally};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// Data under the lock of the pair, as far as it matters here.
+/// Data under the lock of the pair, as far as this test needs it.
 #[derive(Default)]
 struct Ends {
     arrived: u16,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A completion queue serves one endpoint after the other, while its driver's callback may run at
-//! any time: an endpoint that has ended is never notified.
+//! A completion queue serves one endpoint after another, while its driver's callback may run at any
+//! time: an endpoint that has ended is never notified.
 //!
 //! [`Cq`] models `sys::rdma::cq`: the callback of `Context`, and `begin` and `end` of `Cq`.
 
@@ -15,7 +15,7 @@ struct Cq {
     uses: UseCount,
     /// Endpoint to notify, 0 for none.
     who: AtomicU32,
-    /// Stands for the endpoint: loom reports a read while it changes.
+    /// Represents the endpoint: loom reports a read while it changes.
     ready: UnsafeCell<()>,
 }
 
@@ -25,7 +25,7 @@ impl Cq {
             .with_mut(|_| self.who.store(who, Ordering::Relaxed));
     }
 
-    /// The callback. Returns the endpoint that it notifies.
+    /// The callback. Returns the endpoint that was notified.
     fn notify(&self) -> u32 {
         if !self.uses.any_more() {
             return 0;
@@ -70,7 +70,7 @@ fn one_after_the_other() {
         cq.begin(2);
         let told = driver.join().unwrap();
         assert_ne!(told, [2, 1], "the one that has ended");
-        // completions from here on notify the new endpoint
+        // from now on completions notify the new endpoint
         assert_eq!(cq.notify(), 2);
     });
 }

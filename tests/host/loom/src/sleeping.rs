@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A call reads the number of the last event, then a field without a lock, and sleeps until the
-//! number has changed: `wait_connected` in `socket/send.rs`, the loop of connect(2), `ended` in
+//! A call reads the event number, then a field without a lock, and sleeps until the number has
+//! changed: `wait_connected` in `socket/send.rs`, the loop of connect(2), `ended` in
 //! `socket/receive.rs`. A change of the field is followed by an event, so the call must wake up.
 
 use crate::seq;
@@ -37,7 +37,7 @@ fn never_sleeps_for_ever(count: fn(&Atomic<i32>), last: fn(&Atomic<i32>) -> i32)
         let seq = last(&sock.events);
         let state = sock.state.load(Relaxed);
         waker.join().unwrap();
-        // no event is to come any more
+        // no further event occurs
         let sleeps = state == SYN_SENT && sock.events.load(Relaxed) == seq;
         assert!(!sleeps, "sleeps for ever");
     });

@@ -9,13 +9,13 @@ use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use Queue::Receive;
 
-/// When the queues are armed.
+/// Conditions for arming the queues.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Arms {
     Always,
-    /// While a caller waits (`Connection::notify_on`).
+    /// Only while a caller waits (`Connection::notify_on`).
     Awaited,
-    /// Unless all callers who wait poll (`Connection::is_polled`).
+    /// Unless all waiting callers poll (`Connection::is_polled`).
     NotPolled,
 }
 
@@ -23,10 +23,11 @@ pub(super) struct Socket {
     arms: Arms,
     /// Number of polled completions that wakes the waiting callers.
     wanted: u32,
-    /// Signals go to an owner (F_SETOWN): pollers are woken only for completions that were found.
+    /// Set if signals go to an owner (F_SETOWN): pollers are woken only for completions that were
+    /// found.
     pub(super) owned: bool,
     pub(super) events: Events,
-    /// Completions of receives and of sends, written by the device. Each one that finds its queue
+    /// Completions of receives and of sends, written by the device. A completion whose queue is
     /// armed causes an event.
     pub(super) queues: Mutex<[Completions; 2]>,
     /// Number of callers that poll instead of arming the queues. Written under the lock of
@@ -38,17 +39,17 @@ pub(super) struct Socket {
     /// Number of pollers (entries of the socket's wait queue), and their wakeups so far.
     pollers: AtomicI32,
     asked: (Mutex<u32>, Condvar),
-    /// A worker was scheduled, and no more work will come.
+    /// Flags: a worker was scheduled; no more work will come.
     work: (Mutex<(bool, bool)>, Condvar),
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Completions {
-    /// Completions that were not polled yet.
+    /// Number of completions that were not polled yet.
     pub(super) there: u32,
     armed: bool,
     polled: u32,
-    /// The next completion lets pending work continue.
+    /// Set if the next completion lets pending work continue.
     pub(super) awaited: bool,
 }
 
@@ -106,7 +107,7 @@ impl Socket {
         self.asked.1.notify_all();
     }
 
-    /// sock_poll_wait() at the begin of poll(2).
+    /// sock_poll_wait() at the beginning of poll(2).
     pub(super) fn watch(&self) {
         self.pollers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -144,14 +145,14 @@ impl Socket {
         self.unwatch();
     }
 
-    /// The same with a time-out of 0.
+    /// As `watch_for`, with a time-out of 0.
     pub(super) fn watch_in_vain(&self) {
         self.watch();
         self.ask();
         self.unwatch();
     }
 
-    /// A send call: bytes that it leaves are sent at the next completion, without another call.
+    /// A send call: its remaining bytes are sent at the next completion, without another call.
     pub(super) fn leave(&self) {
         self.queues.lock().unwrap()[Receive as usize].awaited = true;
         self.progress();
@@ -269,7 +270,7 @@ impl Socket {
         }
     }
 
-    /// The same by a call that polls before it sleeps (`BusyPoll`).
+    /// As `wait_for`, by a call that polls before it sleeps (`BusyPoll`).
     pub(super) fn poll_for(&self, count: u32) {
         loop {
             let seq = self.event_seq();

@@ -39,7 +39,7 @@ fn in_all_orders(
     });
 }
 
-/// At the end every completion was polled for.
+/// Checks that in the end every completion was polled.
 fn all_orders(calls: &'static [fn(&Socket)], completions: &'static [Queue], changes: usize) {
     orders_of(Arms::Always, calls, completions, changes);
 }
@@ -50,7 +50,7 @@ fn orders_of(
     completions: &'static [Queue],
     changes: usize,
 ) {
-    // a message may be of no interest to a waiting caller
+    // a message may not matter to a waiting caller
     let wanted = match arms {
         Arms::NotPolled => completions.len() as u32,
         _ => 0,
@@ -61,8 +61,8 @@ fn orders_of(
     });
 }
 
-/// The same with pollers that may have left, or have not polled yet: an unpolled completion stays
-/// pending for the next call, and no other work waits for it.
+/// As `all_orders`, with pollers that may have left, or have not polled yet: an unpolled completion
+/// stays pending for the next call, and no other work waits for it.
 fn orders_with_pollers(
     watched: bool,
     calls: &'static [fn(&Socket)],

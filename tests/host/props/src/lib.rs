@@ -40,7 +40,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any HelloAck that a connector may go on with.
+    /// Any HelloAck that a connector may accept.
     pub fn hello_ack()(
         bufs in any::<u16>(),
         version in version(),
@@ -118,7 +118,7 @@ pub fn flags(body: Body, payload: u32) -> impl Strategy<Value = Flags> {
 }
 
 prop_compose! {
-    /// Any message that some state of some connection may accept.
+    /// Any message that a connection may accept in some state.
     pub fn message()(body in body(), length in prop_oneof![Just(0), 0..3000u32, 0..1u32 << 31])(
         body in Just(body),
         payload in Just(if body.mid().carries_payload() { length } else { 0 }),

@@ -12,24 +12,24 @@ use sdp_protocol::{
 /// Event of a connection.
 #[derive(Clone, Debug)]
 enum Action {
-    /// A message arrives that is the next in sequence and acknowledges only sent messages.
+    /// A message arrives that is next in sequence and acknowledges only sent messages.
     Message {
         body: Body,
         flags: Flags,
         payload: u32,
         bufs: u16,
-        /// So many of the messages that were sent are acknowledged.
+        /// Number of sent messages that it acknowledges.
         acks: u32,
     },
-    /// Any bytes come.
+    /// Arbitrary bytes arrive.
     Bytes(Vec<u8>, u32),
     /// Bytes are written.
     Write(u32),
     /// Send all messages that may be sent.
     Transmit(u16),
-    /// Something is set or called.
+    /// A setting is changed, or a call made.
     Set(u8),
-    /// The wish for larger buffers is answered.
+    /// The request for larger buffers is answered.
     Resize(u32, u16),
     /// A block is offered.
     Source(u32),
@@ -110,7 +110,7 @@ struct Model {
     reading: u32,
 }
 
-/// A block of that size, anywhere.
+/// Returns a block of this size, at any address.
 fn block(size: u32) -> Block {
     Block {
         size,
@@ -162,7 +162,7 @@ impl Model {
                 if self.end.receive(start, length).is_err() {
                     self.over = true;
                 }
-                // (Chance does not make a message that is accepted.)
+                // (Random bytes do not make an acceptable message.)
                 prop_assert!(self.over);
             }
             Action::Write(bytes) => {
@@ -209,7 +209,7 @@ impl Model {
         Ok(())
     }
 
-    /// A message comes that is the next in sequence.
+    /// Delivers a message that is next in sequence.
     fn comes(&mut self, message: &Message) -> Kept {
         let header = message.encode();
         match self.end.receive(&header, message.length()) {
@@ -258,7 +258,7 @@ impl Model {
         Ok(())
     }
 
-    /// A message was sent.
+    /// Checks a sent message.
     fn went(&mut self, out: &Outgoing, credits: i64) -> Kept {
         prop_assert!(!self.over);
         let advert = out.kind == Mid::SrcAvail;
@@ -297,7 +297,7 @@ impl Model {
         Ok(())
     }
 
-    /// Something is set or called.
+    /// Changes a setting, or makes a call.
     fn set(&mut self, what: u8) {
         match what % 14 {
             11 => self.end.cancel_sinks(),

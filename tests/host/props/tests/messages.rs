@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages: a written message can be parsed, a parsed one is equal to its source, and nothing
-//! panics.
+//! Messages: an encoded message can be parsed, a parsed one equals its source, and no input panics.
 
 use proptest::prelude::*;
 use sdp_props::{hello, hello_ack, message};
 use sdp_protocol::message::{Message, Mode};
 use sdp_protocol::{Hello, HelloAck, Malformed, Mid, MAX_HEADER};
 
-/// Bytes that could be a message: a known MID, and the right Len, most of the time.
+/// Bytes that could be a message: mostly with a known MID and the correct Len.
 fn almost_a_message() -> impl Strategy<Value = (Vec<u8>, u32)> {
     let mid = prop_oneof![9 => (0..18usize).prop_map(|n| Mid::ALL[n].code()), 1 => any::<u8>()];
     let bytes = proptest::collection::vec(any::<u8>(), 0..64);

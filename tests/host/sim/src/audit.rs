@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Checks the rules for sending from outside, with its own computation.
+//! Checks the rules for sending from outside, by an independent computation.
 
 use sdp_protocol::message::{Body, Message};
 
@@ -14,22 +14,22 @@ pub struct Audit {
     bufs: u16,
     acked: u32,
     received: u32,
-    /// MSeq of the last message that the peer was given a credit for.
+    /// MSeq of the last message that the peer has granted a credit for.
     edge: u32,
-    /// Most payload in a message to the peer.
+    /// Maximum payload of a message to the peer.
     payload: u32,
     asked: bool,
     closed: bool,
-    /// The peer is of OFED's line.
+    /// True if the peer is an OFED peer.
     ofed: bool,
     /// MSeq of a SrcAvailCancel that waits for a READ.
     cancel: Option<u32>,
-    /// Messages with stream bytes, credit updates, and all others.
+    /// Numbers of messages with stream bytes, of credit updates, and of all others.
     pub counts: [u64; 3],
 }
 
 impl Audit {
-    /// `bufs` and `size` are the peer's, `posted` the end's own, by Hello and HelloAck.
+    /// `bufs` and `size` are the peer's, `posted` this end's own, from Hello and HelloAck.
     pub fn new(bufs: u16, size: u32, posted: u16, ofed: bool) -> Self {
         Audit {
             sent: 0,
@@ -46,7 +46,7 @@ impl Audit {
         }
     }
 
-    /// The end has accepted a message, while READs of its are under way or not.
+    /// Handles a message that the end has accepted; `reading`: its READs are in flight.
     pub fn received(&mut self, message: &Message, reading: bool) {
         if message.body == Body::SrcAvailCancel && reading {
             self.cancel = self.cancel.or(Some(message.mseq));
@@ -61,8 +61,8 @@ impl Audit {
         }
     }
 
-    /// The end sends a message. `posted`: its posted receive buffers. `reading`: true if READs are
-    /// in flight.
+    /// Checks a message that the end sends. `posted`: its posted receive buffers. `reading`: true
+    /// if READs are in flight.
     pub fn sending(&mut self, packet: &Packet, posted: u16, reading: bool) -> Result<(), String> {
         self.cancel = self.cancel.filter(|_| reading);
         let message = packet.message().ok_or("a malformed message was sent")?;
@@ -106,7 +106,7 @@ impl Audit {
         );
         let edge = self.received.wrapping_add(u32::from(posted));
         let raises = (is_data || answers) && edge > self.edge;
-        // a peer of OFED's line waits for the end of its advert, and for nothing else
+        // an OFED peer waits only for the end of its advert
         let ends = matches!(message.body, Body::SendSm | Body::RdmaRdCompl { .. });
         let awaited = self.ofed && ends;
         if credits < 1 || (credits == 1 && !raises && !awaited) {

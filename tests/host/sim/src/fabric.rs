@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The memory that both ends have registered, and RDMA on it.
+//! The memory that both ends have registered, and RDMA access to it.
 //!
-//! A READ touches the memory at some moment between its posting and its completion, and READs
-//! complete in their order. Memory that its owner has taken back must not be accessed any more.
+//! A READ accesses the memory at some moment between its posting and its completion, and READs
+//! complete in order. Memory that its owner has taken back must not be accessed.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::rng::Rng;
 
 /// A registered block.
 struct Region {
-    /// Owner of the memory.
+    /// End that owns the memory.
     side: usize,
     address: u64,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ pub struct Fabric {
     regions: BTreeMap<u32, Region>,
     /// Keys of blocks that their owners have taken back.
     dead: HashSet<u32>,
-    /// READs by the side that posted them.
+    /// READs, by the end that posted them.
     reads: [VecDeque<Read>; 2],
 }
 
@@ -82,7 +82,7 @@ impl Fabric {
         block
     }
 
-    /// The owner takes a block back: it may use it for something else.
+    /// Takes a block back for its owner, which may use it for something else.
     pub fn take_back(&mut self, key: u32) -> Vec<u8> {
         let region = self
             .regions
@@ -92,7 +92,7 @@ impl Fabric {
         region.bytes
     }
 
-    /// The owner takes back all its blocks.
+    /// Takes back all blocks of an owner.
     pub fn take_back_all(&mut self, side: usize) {
         let (gone, rest) = std::mem::take(&mut self.regions)
             .into_iter()
@@ -102,12 +102,12 @@ impl Fabric {
         self.dead.extend(gone.into_keys());
     }
 
-    /// READs of `side` that are not carried out never will be.
+    /// Drops the READs of `side` that were not executed.
     pub fn forget_reads(&mut self, side: usize) {
         self.reads[side].clear();
     }
 
-    /// Blocks of this side that its owner does not have back.
+    /// Returns the number of blocks that this end has not taken back.
     pub fn registered(&self, side: usize) -> usize {
         self.regions.values().filter(|r| r.side == side).count()
     }
@@ -129,11 +129,11 @@ impl Fabric {
         range.ok_or_else(|| "memory outside of the block".into())
     }
 
-    /// A WRITE of `side` arrives.
+    /// Executes a WRITE of `side`.
     ///
     /// # Errors
     ///
-    /// The WRITE is not allowed.
+    /// `Err`: the WRITE is not allowed.
     pub fn write(&mut self, side: usize, to: Remote, bytes: &[u8]) -> Result<(), String> {
         let memory = self.find(side, to);
         let memory = memory.map_err(|what| format!("side {side} writes {what}: {to:?}"))?;
@@ -141,21 +141,21 @@ impl Fabric {
         Ok(())
     }
 
-    /// `side` posts a READ.
+    /// Posts a READ of `side`.
     pub fn post_read(&mut self, side: usize, from: Remote) {
         self.reads[side].push_back(Read { from, bytes: None });
     }
 
-    /// READs of `side` that have not completed.
+    /// Returns the number of READs of `side` that have not completed.
     pub fn reading(&self, side: usize) -> usize {
         self.reads[side].len()
     }
 
-    /// Carries out one of the READs of `side`.
+    /// Executes one of the READs of `side`.
     ///
     /// # Errors
     ///
-    /// The READ is not allowed.
+    /// `Err`: the READ is not allowed.
     pub fn carry_out(&mut self, side: usize, which: usize) -> Result<(), String> {
         let Some(read) = self.reads[side].get(which) else {
             return Ok(());
@@ -171,11 +171,11 @@ impl Fabric {
         Ok(())
     }
 
-    /// The oldest READ of `side` completes: returns its bytes.
+    /// Completes the oldest READ of `side`, and returns its bytes.
     ///
     /// # Errors
     ///
-    /// The READ is not allowed.
+    /// `Err`: the READ is not allowed.
     pub fn complete_read(&mut self, side: usize) -> Result<Option<Vec<u8>>, String> {
         self.carry_out(side, 0)?;
         Ok(self.reads[side].pop_front().and_then(|read| read.bytes))

@@ -9,7 +9,7 @@ use sdp_protocol::Mid;
 use crate::packet::Packet;
 use crate::rng::Rng;
 
-/// Does something to the first message on the wire.
+/// Modifies, drops or duplicates the first message on the wire.
 pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
     // The queue pair protects WRITEs, so they are not changed.
     if wire.is_empty() || wire.iter().take(2).any(|packet| packet.write.is_some()) {
@@ -26,7 +26,7 @@ pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
         2 if wire.len() > 1 => wire.swap(0, 1),
         3 => wire[0] = forged(rng, &wire[0]),
         4 => {
-            // Two messages in the place of one, both in sequence: more than the credits allow.
+            // Two messages instead of one, both in sequence: more than the credits allow.
             let mut next = forged(rng, &wire[0]);
             add(&mut next.bytes, 8, 1);
             wire.insert(1, next);
@@ -35,7 +35,7 @@ pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
     }
 }
 
-/// A different message with the same sequence number, of the right length.
+/// Returns a different message with the same sequence number and the correct length.
 fn forged(rng: &mut Rng, packet: &Packet) -> Packet {
     let mut bytes = packet.bytes.clone();
     let mid = rng.pick(&Mid::ALL);
@@ -46,7 +46,7 @@ fn forged(rng: &mut Rng, packet: &Packet) -> Packet {
     bytes.truncate(length.min(16));
     while bytes.len() < length {
         let at = bytes.len();
-        // Sizes and modes that are plausible, some of the time.
+        // Plausible sizes and modes, some of the time.
         let likely = rng.pick(&[0, 0, 0, 1, 0x10, 0x20, 0x90]);
         bytes.push(if at < 20 && rng.one_in(2) {
             likely

@@ -2,13 +2,13 @@
 
 //! Simulator of SDP connections.
 //!
-//! A seed makes a [`World`]: two ends of one connection with their transports and applications. One
-//! of them is always the code under test, the other the same code or a model of another
-//! implementation. Some worlds have an attacker on the wire that changes messages. Then events
-//! happen in random order: bytes are written and read, messages travel, completions are late,
-//! blocks are advertised, read, written to, refused and taken back (also blocks without a waiting
-//! call), buffers grow, modes and options change, streams end, an end dies. The simulator checks
-//! all the time that
+//! A seed determines a [`World`]: two ends of one connection with their transports and
+//! applications. One of them is always the code under test, the other the same code or a model of
+//! another implementation. Some worlds have an attacker on the wire that changes messages. Events
+//! happen in random order: bytes are written and read, messages are delivered, completions are
+//! late, blocks are advertised, read, written to, refused and taken back (also blocks without a
+//! waiting call), buffers grow, modes and options change, streams end, an end dies. The simulator
+//! checks continuously that
 //!
 //! * every byte arrives once, in its place, and the end of the stream after the last of them;
 //! * urgent bytes are marked at their position, and announced once;
@@ -33,7 +33,7 @@ pub mod rng;
 pub mod world;
 mod zcopy;
 
-// The module's files call the protocol so.
+// The module's files use the protocol by this name.
 use sdp_protocol as protocol;
 
 use std::collections::BTreeMap;
@@ -50,25 +50,25 @@ pub struct Summary {
     pub steps: u64,
     /// Connections.
     pub connections: u64,
-    /// Messages with stream bytes, credit updates, others, of both sides.
+    /// Numbers of messages with stream bytes, credit updates, and others, of both sides.
     pub messages: [u64; 3],
     /// Messages by their MID's index.
     pub kinds: [u64; Mid::ALL.len()],
-    /// Blocks by their outcome: read to the end, sent in messages, written to a reader, moved,
-    /// given back to a call.
+    /// Numbers of blocks by result: read completely, sent in messages, written to a reader, moved,
+    /// returned to a call.
     pub ways: [u64; 5],
     /// Detected tampering, counted by the violation's name.
     pub violations: BTreeMap<String, u64>,
 }
 
-/// A rule was broken.
+/// A violated rule.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The connection's seed.
     pub seed: u64,
-    /// Which event it was.
+    /// Number of the event.
     pub step: u64,
-    /// Which rule, and the state of both ends.
+    /// The rule, and the state of both ends.
     pub what: String,
 }
 
@@ -82,12 +82,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Simulates the connections of `seed`, `seed + 1`, … until there were `steps` events or
-/// `connections` connections.
+/// Simulates the connections of `seed`, `seed + 1`, … until `steps` events or `connections`
+/// connections are done.
 ///
 /// # Errors
 ///
-/// The first violated rule.
+/// Returns the first violated rule.
 pub fn run(seed: u64, steps: u64, connections: u64, trace: bool) -> Result<Summary, Failure> {
     let mut summary = Summary::default();
     while summary.steps < steps && summary.connections < connections {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Runs the simulator by hand: as long as one likes, or one seed again.
+//! Runs the simulator from the command line: for any number of steps, or for one seed.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 /// State that both kinds of ends have: the transport and the application around the protocol.
 #[derive(Debug)]
 pub struct Common {
-    /// 0 or 1.
+    /// Number of the side, 0 or 1.
     pub side: usize,
     /// Receive buffers and SENDs.
     pub port: Port,
@@ -27,7 +27,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// The application reads up to `most` bytes; returns true if there were any.
+    /// Lets the application read up to `most` bytes; returns true if any were read.
     pub fn read(&mut self, most: u32) -> bool {
         let before = self.inbox.read;
         let emptied = self.inbox.read(most);
@@ -36,7 +36,7 @@ impl Common {
     }
 }
 
-/// Reason why an end's connection is over before both streams have ended.
+/// Reason why an end's connection is closed before both streams have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The peer broke a rule.
@@ -61,39 +61,39 @@ pub trait Node {
     /// Processes the next received message; returns true if there was one.
     fn process(&mut self) -> Result<bool, String>;
 
-    /// The application writes `bytes` bytes. `urgent`: the last one is urgent.
+    /// Lets the application write `bytes` bytes. `urgent`: the last one is urgent.
     fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
         self.common().outbox.write(bytes, urgent);
     }
 
-    /// The application reads the peer's adverts, or refuses them, if it `reads` at all; returns
-    /// true if it did something. `all`: it reads as much as there is.
+    /// Lets the application read the peer's adverts, or refuse them, if it `reads` at all; returns
+    /// true if it did something. `all`: it reads everything available.
     fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool;
 
-    /// The oldest READ has completed.
+    /// Handles the completion of the oldest READ.
     fn read_completed(&mut self, bytes: &[u8]) -> Result<(), String>;
 
-    /// The oldest WRITE that has not arrived does.
+    /// Handles the arrival of the oldest WRITE in flight.
     fn write_arrived(&mut self) {}
 
-    /// Ends the wait for the other end to use advertised memory. Nothing is advertised any more
-    /// until something is written. Returns true if a call was waiting.
+    /// Ends the wait for the other end to use advertised memory. No block is advertised any more
+    /// until bytes are written. Returns true if a call was waiting.
     fn give_up(&mut self) -> bool;
 
-    /// Something that only this kind does: an option, a timer, a decision.
+    /// Does something that only this kind does: an option, a timer, a decision.
     fn tick(&mut self, rng: &mut Rng);
 
-    /// From now on nothing is held back on purpose. `reading`: the application reads, and waits
+    /// From now on no bytes are held back on purpose. `reading`: the application reads, and waits
     /// for more.
     fn settle(&mut self, reading: bool);
 
     /// Stops checking bytes, because messages were tampered with.
     fn distrust(&mut self);
 
-    /// Returns the reason if the connection is over.
+    /// Returns the reason if the connection is closed.
     fn over(&self) -> Option<Over>;
 
-    /// The connection is lost: all memory of this end is its own again.
+    /// Handles the loss of the connection: this end takes all its memory back.
     fn lost(&mut self) -> Result<(), String>;
 
     /// Returns true if written bytes are still at this end.
@@ -109,25 +109,25 @@ pub trait Node {
     /// Returns true if the end considers both streams closed and has no message left to send.
     fn finished(&self) -> bool;
 
-    /// Returns true if the end has a message that its own rules keep back until it receives more,
-    /// although the protocol would let it be sent.
+    /// Returns true if the end has a message that its own rules hold back until it receives more,
+    /// although the protocol allows it.
     fn lame(&self) -> bool {
         false
     }
 
-    /// Returns true if the end may send only the messages that a reserved credit is for.
+    /// Returns true if the end may only send messages for which a credit is reserved.
     fn short_of_credits(&self) -> bool {
         false
     }
 
-    /// The time to hold back a small message until the previous one is acknowledged is over;
-    /// returns true if there is such a message.
+    /// Ends the time to hold back a small message until the previous one is acknowledged; returns
+    /// true if such a message exists.
     fn hold_back_no_longer(&mut self) -> bool {
         false
     }
 
     /// Returns true if the other end must have been notified by now of the urgent byte that waits
-    /// here.
+    /// at this end.
     fn must_have_announced(&self) -> bool {
         false
     }
@@ -135,12 +135,12 @@ pub trait Node {
     /// Describes the reason why this end does not send, for reports.
     fn state(&self) -> String;
 
-    /// Counts blocks by their outcome: read to the end, sent in messages, written to a reader,
-    /// moved, given back to a call.
+    /// Counts blocks by result: read completely, sent in messages, written to a reader, moved,
+    /// returned to a call.
     fn ways(&self) -> [u64; 5] {
         [0; 5]
     }
 
-    /// Messages sent: with stream bytes, credit updates, others.
+    /// Numbers of messages sent: with stream bytes, credit updates, others.
     fn counts(&self) -> [u64; 3];
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages as bytes, and the bytes of the streams.
+//! Messages as bytes, and the contents of the streams.
 
 use sdp_protocol::message::{Body, Flags, Message};
 use sdp_protocol::Remote;
@@ -8,27 +8,28 @@ use sdp_protocol::Remote;
 /// A message in flight, or the bytes of an RDMA WRITE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// All of it.
+    /// All bytes of the message.
     pub bytes: Vec<u8>,
     /// Target of a WRITE.
     pub write: Option<Remote>,
 }
 
 impl Packet {
-    /// A message with these headers, whose payload is the stream of `side` from `position` on.
+    /// Makes a message with these headers, whose payload is the stream of `side` from `position`
+    /// on.
     pub fn new(header: &[u8], side: usize, position: u64, payload: u32) -> Self {
         let positions = position..position + u64::from(payload);
         let payload: Vec<u8> = positions.map(|at| stream_byte(side, at)).collect();
         Packet::with(header, &payload)
     }
 
-    /// A message with these headers and this payload.
+    /// Makes a message with these headers and this payload.
     pub fn with(header: &[u8], payload: &[u8]) -> Self {
         let bytes = [header, payload].concat();
         Packet { bytes, write: None }
     }
 
-    /// A WRITE of the stream of `side` from `position` on.
+    /// Makes a WRITE of the stream of `side` from `position` on.
     pub fn write(to: Remote, side: usize, position: u64) -> Self {
         let write = Some(to);
         Packet {
@@ -37,12 +38,12 @@ impl Packet {
         }
     }
 
-    /// Its length as the transport reports it.
+    /// Returns the length that the transport reports.
     pub fn length(&self) -> u32 {
         self.bytes.len() as u32
     }
 
-    /// Its headers, if they can be read.
+    /// Returns its headers, if they can be parsed.
     pub fn message(&self) -> Option<Message> {
         if self.write.is_some() {
             return None;
@@ -50,7 +51,7 @@ impl Packet {
         Message::parse(&self.bytes, self.length()).ok()
     }
 
-    /// One line about it, for traces.
+    /// Returns a one-line description, for traces.
     pub fn describe(&self) -> String {
         if let Some(to) = self.write {
             return format!("WRITE to {to:?}");
@@ -92,8 +93,8 @@ impl Packet {
     }
 }
 
-/// The byte at a position of the stream that `side` sends. Positions, also of large distance,
-/// and sides have different bytes wherever that is possible.
+/// Returns the byte at a position of the stream that `side` sends. Different positions, even
+/// distant ones, and different sides have different bytes if possible.
 pub fn stream_byte(side: usize, position: u64) -> u8 {
     let mixed = (position ^ ((side as u64) << 62)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

@@ -9,23 +9,23 @@ use crate::packet::{stream_byte, Packet};
 
 /// Receive buffers and SENDs of one queue pair.
 pub struct Port {
-    /// Sizes of the receive buffers that no message has come for, in the order of posting.
+    /// Sizes of the empty receive buffers, in the order of posting.
     posted: VecDeque<u32>,
     /// Received messages that were not processed.
     arrived: VecDeque<Packet>,
-    /// Buffers that hold unread bytes.
+    /// Number of buffers that contain unread bytes.
     held: u16,
     /// Total number of buffers.
     pub budget: u16,
     /// Number of buffers that stay posted even if the reader does not read.
     pub least: u16,
-    /// Size in bytes of a buffer that is posted from now on.
+    /// Size in bytes of buffers posted from now on.
     pub size: u32,
-    /// Posted SENDs whose completion was not polled.
+    /// Number of posted SENDs whose completion was not polled.
     pub in_flight: u16,
-    /// Those of them that have completed.
+    /// Number of those that have completed.
     completed: u16,
-    /// Most SENDs posted at a time.
+    /// Maximum number of posted SENDs.
     pub depth: u16,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    /// `budget` buffers of `size` bytes, all posted.
+    /// Makes a queue pair with `budget` buffers of `size` bytes, all posted.
     pub fn new(budget: u16, size: u32, depth: u16) -> Self {
         Port {
             posted: std::iter::repeat_n(size, usize::from(budget)).collect(),
@@ -60,13 +60,13 @@ impl Port {
         }
     }
 
-    /// Buffers posted as the software counts them: a message that has come but was not looked at
-    /// still has its buffer.
+    /// Returns the number of posted buffers as the software counts them: an unprocessed message
+    /// still occupies its buffer.
     pub fn posted(&self) -> u16 {
         (self.posted.len() + self.arrived.len()) as u16
     }
 
-    /// A message comes over the wire.
+    /// Handles a message from the wire.
     pub fn arrive(&mut self, packet: Packet) -> Result<(), String> {
         let size = self
             .posted
@@ -82,18 +82,18 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the next message to process. Its buffer is free at once if it has no payload, and
-    /// else after [`Port::release`].
+    /// Returns the next message to process. Its buffer is free at once if it has no payload,
+    /// otherwise after [`Port::release`].
     pub fn next_arrived(&mut self) -> Option<Packet> {
         self.arrived.pop_front()
     }
 
-    /// So many more buffers hold bytes for the reader.
+    /// Counts another buffer with bytes for the reader.
     pub fn hold(&mut self) {
         self.held += 1;
     }
 
-    /// The reader has emptied this number of buffers.
+    /// Frees buffers that the reader has emptied.
     pub fn release(&mut self, buffers: u16) {
         self.held -= buffers;
     }
@@ -109,7 +109,7 @@ impl Port {
         count
     }
 
-    /// The wire has carried one of this end's SENDs (or an attacker's copy of one).
+    /// Completes one of this end's SENDs (or an attacker's copy of one).
     pub fn carried(&mut self) {
         self.completed = self.in_flight.min(self.completed + 1);
     }
@@ -128,24 +128,24 @@ impl Port {
 pub struct Outbox {
     /// Bytes written by the application.
     pub written: u64,
-    /// Bytes handed to the protocol.
+    /// Number of bytes passed to the protocol.
     pub sent: u64,
-    /// The application will write no more.
+    /// Set if the application will write no more.
     pub closed: bool,
-    /// Position behind the urgent byte, until that is sent.
+    /// Position after the urgent byte, until that is sent.
     pub urgent: Option<u64>,
-    /// Positions behind the sent urgent bytes, until the world has checked them.
+    /// Positions after the sent urgent bytes, until the world has checked them.
     pub marks: VecDeque<u64>,
 }
 
 impl Outbox {
-    /// Bytes not yet handed to the protocol.
+    /// Returns the number of bytes not yet passed to the protocol.
     pub fn queued(&self) -> u32 {
         (self.written - self.sent) as u32
     }
 
-    /// The application writes; the last byte may be urgent. A later urgent byte takes the place
-    /// of an earlier one that is not sent, as in TCP.
+    /// Lets the application write; the last byte may be urgent. A later urgent byte replaces an
+    /// earlier unsent one, as on TCP.
     pub fn write(&mut self, bytes: u32, urgent: bool) {
         self.written += u64::from(bytes);
         if urgent && bytes > 0 {
@@ -182,24 +182,24 @@ impl Outbox {
 /// A stream at its receiving end.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Which side sends it.
+    /// Side that sends the stream.
     from: usize,
-    /// Bytes that have come.
+    /// Number of received bytes.
     pub received: u64,
     /// Bytes that the application has read.
     pub read: u64,
     /// Unread bytes in each buffer.
     segments: VecDeque<u32>,
-    /// The stream's end has come.
+    /// Set at the end of the stream.
     pub closed: bool,
-    /// Positions behind the received urgent bytes, until the world has checked them.
+    /// Positions after the received urgent bytes, until the world has checked them.
     pub marks: VecDeque<u64>,
-    /// An urgent byte is announced and has not come.
+    /// Set if an urgent byte is announced and has not arrived.
     pub pending: bool,
 }
 
 impl Inbox {
-    /// The stream that side `from` sends.
+    /// Makes the receiving end of the stream from side `from`.
     pub fn new(from: usize) -> Self {
         Inbox {
             from,
@@ -212,7 +212,7 @@ impl Inbox {
         }
     }
 
-    /// Stream bytes have come, in a buffer of their own.
+    /// Handles received stream bytes, in a separate buffer.
     pub fn take(&mut self, payload: &[u8], check: bool) -> Result<(), String> {
         if self.closed && check {
             return Err(format!("{} bytes after the end", payload.len()));
@@ -232,7 +232,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stream bytes were written directly to the application's memory, after it had read all
+    /// Handles stream bytes written by RDMA to the application's memory, after it had read all
     /// earlier ones.
     pub fn direct(&mut self, bytes: &[u8], check: bool) -> Result<(), String> {
         if check && self.read != self.received {
@@ -244,7 +244,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The application reads up to `most` bytes; returns the number of emptied buffers.
+    /// Lets the application read up to `most` bytes; returns the number of emptied buffers.
     pub fn read(&mut self, most: u32) -> u16 {
         let mut left = most;
         let mut emptied = 0;
@@ -262,7 +262,7 @@ impl Inbox {
         emptied
     }
 
-    /// Announcement and arrival of urgent bytes.
+    /// Handles the announcement and arrival of urgent bytes.
     pub fn urgent(&mut self, pending: bool, present: bool) -> Result<(), String> {
         if pending && self.pending {
             return Err("an urgent byte was announced twice".into());

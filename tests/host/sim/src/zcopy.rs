@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's own queue of a sender's blocks.
+//! The module's own block queue of a sender.
 
 #![expect(dead_code, reason = "the module uses all of it")]
 

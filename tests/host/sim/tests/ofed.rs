@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The time in which OFED takes a SrcAvail for Data (`src/protocol/adverts/stale_record.rs`).
+//! Tests the time in which OFED takes a SrcAvail for Data (`src/protocol/adverts/stale_record.rs`).
 
 use sdp_protocol::message::{Body, Flags, Message};
 use sdp_protocol::{Block, Connection, Mid, Offer, Parameters, Transmit, ZeroCopy};
@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Creates an end that has announced `bufs` receive buffers, and a peer like OFED 4.0.
+    /// Makes an end that has announced `posted` receive buffers, and a peer like OFED 4.0.
     fn new(posted: u16) -> Self {
         let parameters = Parameters {
             local_receive_size: 2064,
@@ -51,7 +51,7 @@ impl Pair {
         assert!(matches!(sent, Transmit::Send(out) if out.kind == Mid::SrcAvail && out.mseq == 1));
     }
 
-    /// The peer sends a message.
+    /// Delivers a message of the peer.
     fn gets(&mut self, body: Body, payload: u32, mseq_ack: u32) {
         self.mseq += 1;
         let message = Message {

@@ -5,36 +5,37 @@
 /// Properties of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flavour {
-    /// MaxAdverts it announces.
+    /// MaxAdverts that it announces.
     pub max_adverts: u16,
-    /// Its first message has the number of its buffers; its Hello has 0 (RHEL 5).
+    /// Set if the number of its buffers is in its first message, and 0 in its Hello (RHEL 5).
     pub silent_hello: bool,
-    /// A credit update needs two credits, and is due when twice the peer's credits are less than
-    /// what is posted; else one credit, and one and a half (RHEL 5; later OFED).
+    /// Set if a credit update needs two credits, and is due when twice the peer's credits are less
+    /// than the posted buffers (RHEL 5); otherwise one credit, and one and a half times (later
+    /// OFED).
     pub early: bool,
-    /// A message that could be fuller waits until the one before is acknowledged.
+    /// Set if a partial message waits until the previous one is acknowledged.
     pub nagle: bool,
     /// Knows adverts.
     pub zero_copy: bool,
-    /// Least size in bytes that it advertises; 0: never.
+    /// Minimum size in bytes that it advertises; 0: never.
     pub advert: u32,
-    /// Number of adverts in Pipelined mode; 0: sends stay Combined.
+    /// Number of adverts in Pipelined mode; 0: sending stays Combined.
     pub pipelined: u16,
     /// Buffer size that it requests under load; 0: never.
     pub wish: u32,
-    /// Payload that its buffers may grow to on request.
+    /// Payload size that its buffers may grow to on request.
     pub grows: u32,
-    /// Says that they have grown while smaller ones are still posted (later OFED).
+    /// Set if it replies while smaller buffers are still posted (later OFED).
     pub hasty: bool,
-    /// Announces no buffers while it waits for its advert, nor after the peer has closed (later
-    /// OFED).
+    /// Set if it announces no buffers while it waits for its advert, nor after the peer has closed
+    /// (later OFED).
     pub silent: bool,
-    /// Keeps two buffers from when the peer has closed (later OFED, with a small `SO_RCVBUF`).
+    /// Set if it keeps two buffers once the peer has closed (later OFED, with a small `SO_RCVBUF`).
     pub stingy: bool,
 }
 
 impl Flavour {
-    /// Knows no sink adverts.
+    /// Returns true if it does not support sink adverts.
     pub(super) fn ofed(&self) -> bool {
         self.max_adverts == 1
     }

@@ -8,7 +8,7 @@ use super::Foreign;
 use crate::packet::Packet;
 
 impl Foreign {
-    /// Takes in a message.
+    /// Handles a message.
     pub(super) fn take(&mut self, packet: &Packet, message: &Message) -> Result<(), String> {
         self.received = message.mseq;
         self.acked = message.mseq_ack;
@@ -31,7 +31,7 @@ impl Foreign {
         self.expected(urgent)
     }
 
-    /// An error is the peer's only if its messages were not tampered with.
+    /// Ignores an error if messages were tampered with.
     fn expected(&self, result: Result<(), String>) -> Result<(), String> {
         if self.trusting {
             result
@@ -49,7 +49,7 @@ impl Foreign {
                 return Err("the stream passes an advert".into());
             }
             Body::SrcAvail(_) if self.reporting.is_some() => {
-                // The last advert is still on record: this is taken for Data.
+                // The record of the last advert still exists: this message is taken for Data.
                 self.payload(&packet.bytes[16..])?;
             }
             Body::SrcAvail(advert) => {

@@ -20,7 +20,7 @@ use self::sources::{Advert, Held};
 use crate::node::{Common, Over};
 use crate::rng::Rng;
 
-/// An end that follows its flavour.
+/// An end that behaves according to its flavour.
 pub struct Foreign {
     common: Common,
     flavour: Flavour,
@@ -28,31 +28,32 @@ pub struct Foreign {
     acked: u32,
     bufs: u16,
     received: u32,
-    /// Bufs of the last message sent, less the messages received since.
+    /// Bufs of the last message sent, minus the messages received since.
     told: i64,
     payload: u32,
     mode: Mode,
     adverts: VecDeque<Advert>,
     cancel: bool,
     cancelled: bool,
-    /// Never advertises: the peer would not accept it.
+    /// Set if it never advertises: the peer would not accept it.
     gave_up: bool,
     held: VecDeque<Held>,
     /// Mode of the peer's messages.
     peer_mode: Mode,
-    /// MSeq of our last SendSm.
+    /// MSeq of its last SendSm.
     refusal: u32,
     /// The cancel of an advert refused earlier needs a reply, too.
     again: bool,
-    /// A reader waits for bytes.
+    /// Set while a reader waits for bytes.
     reader: bool,
-    /// Set in the call that reports the end of an advert: sum of Bufs and MSeqAck of the report.
+    /// Set during the call that reports the end of an advert: sum of Bufs and MSeqAck in the
+    /// report.
     reporting: Option<u32>,
     /// Credits after the last message sent.
     left: i64,
     made: Made,
     taken: Taken,
-    /// The peer accepts no adverts: an advert may be dropped at any time.
+    /// Set if the peer accepts no adverts: an advert may be dropped at any time.
     refuses: bool,
     change: Option<Mode>,
     push: bool,
@@ -127,7 +128,7 @@ impl Foreign {
         i64::from(self.acked.wrapping_sub(self.sent) as i32) + i64::from(self.bufs)
     }
 
-    /// The next message, if there is one to send.
+    /// Returns the next message, if one may be sent.
     fn next(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
         let credits = self.credits();
         if self.hello_due && credits > 1 {
@@ -141,7 +142,7 @@ impl Foreign {
             if let Some(about) = self.about_held().or_else(|| self.about_sinks(rng)) {
                 return Some((about, 0, Flags::NONE));
             }
-            // OFED's passes through the queue of the stream, and obeys its rules.
+            // OFED's cancel passes through the queue of the stream, and follows its rules.
             if self.flavour.pipelined > 0 && self.cancel_due() {
                 return Some((Body::SrcAvailCancel, 0, Flags::NONE));
             }
@@ -169,7 +170,7 @@ impl Foreign {
             return Some((Body::DisConn, 0, Flags::NONE));
         }
         // OFED requests a resize even while it has, or will have, buffers to announce that the
-        // other end waits for. It then lacks the credit to announce them and deadlocks. Not tested
+        // other end waits for. It then lacks the credit to announce them, and deadlocks. Not tested
         // here.
         let told = self.told >= 3;
         let may_wish = !self.wish_done && !self.wish_pending && credits == 2;
@@ -191,7 +192,7 @@ impl Foreign {
         None
     }
 
-    /// The next message of the stream. There are three credits at least.
+    /// Returns the next message of the stream. Called with at least three credits.
     fn source(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
         if self.cancel_due() {
             return Some((Body::SrcAvailCancel, 0, Flags::NONE));
@@ -213,7 +214,7 @@ impl Foreign {
             self.waiting = if queued == 0 { "nothing" } else { "an advert" };
             return None;
         }
-        // OFED does not start one while it has one of the peer's.
+        // OFED starts none while it has one of the peer's.
         let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
         let may = may && !self.gave_up && !crossing && self.taken.room.is_empty();
@@ -255,7 +256,7 @@ impl Foreign {
         match (self.mode, mode) {
             (Mode::Combined, Mode::Pipelined) => {}
             (Mode::Combined, Mode::Buffered) if self.adverts.is_empty() => {}
-            // An advert in flight is advertised again, or sent as Data.
+            // An advert in flight is repeated, or sent as Data.
             (Mode::Pipelined, Mode::Combined) if self.refuses => {
                 self.drop_adverts();
             }

@@ -32,7 +32,7 @@ impl Node for Foreign {
                 continue;
             }
             if self.flavour.silent && !self.is_reporting() {
-                // The real one posts buffers before it sends, two at least.
+                // The real one posts at least two buffers before it sends.
                 self.common.port.least = 2;
                 self.common.port.repost(u16::MAX);
             }
@@ -64,7 +64,7 @@ impl Node for Foreign {
             let outbox = &mut self.common.outbox;
             wire.push_back(Packet::new(header, self.common.side, outbox.sent, payload));
             if let Body::SrcAvail(advert) = body {
-                // The rest of the buffer is left to the peer to read.
+                // The rest of the buffer is left for the peer to read.
                 outbox.sent += u64::from(advert.size);
             } else {
                 outbox.advance(payload, flags.contains(Flags::OOB_PRES))?;

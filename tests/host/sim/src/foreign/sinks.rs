@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sink adverts as GEN2 has them, at both ends of a stream: written apart from the code under test.
+//! GEN2's sink adverts, at both ends of a stream, written independently of the code under test.
 
 use std::collections::VecDeque;
 
@@ -11,19 +11,19 @@ use super::Foreign;
 use crate::packet::Packet;
 use crate::rng::Rng;
 
-/// Sink adverts that this end has made, for the stream that it receives.
+/// Sink adverts of this end, for the stream that it receives.
 #[derive(Debug, Default)]
 pub struct Made {
     /// Those outstanding.
     pub blocks: VecDeque<Block>,
     /// NonDiscards.
     pub count: u32,
-    /// The cancel is due; the cancel was sent.
+    /// Flags: the cancel is due; the cancel was sent.
     pub cancel: (bool, bool),
 }
 
 impl Made {
-    /// Handles a message with payload: returns the block that it is for, if there is one.
+    /// Handles a message with payload: returns the block that it belongs to, if any.
     pub fn payload(&mut self) -> Option<Block> {
         let block = self.take_oldest();
         if block.is_none() {
@@ -32,7 +32,7 @@ impl Made {
         block
     }
 
-    /// The oldest block.
+    /// Takes the oldest block.
     pub fn take_oldest(&mut self) -> Option<Block> {
         let block = self.blocks.pop_front();
         if self.blocks.is_empty() {
@@ -47,11 +47,11 @@ impl Made {
 pub struct Taken {
     /// Memory that the peer has advertised.
     pub room: VecDeque<Remote>,
-    /// Bytes written to the first.
+    /// Number of bytes written to the first block.
     pub written: u32,
     /// Sizes to report by RdmaWrCompl.
     pub complete: VecDeque<u32>,
-    /// A SinkCancelAck is to be sent.
+    /// Set if a SinkCancelAck is due.
     pub confirm: bool,
     /// NonDiscards.
     pub count: u32,
@@ -72,7 +72,7 @@ impl Taken {
         true
     }
 
-    /// So many bytes were written to the first.
+    /// Records bytes written to the first block.
     pub fn write(&mut self, bytes: u32) {
         self.written += bytes;
         let first = &mut self.room[0];
@@ -83,7 +83,7 @@ impl Taken {
         }
     }
 
-    /// Nothing more is written to the first, if something was.
+    /// Closes the first block if bytes were written to it.
     pub fn finish(&mut self) {
         if self.written > 0 {
             self.room.pop_front();
@@ -98,7 +98,7 @@ impl Taken {
         }
     }
 
-    /// A SinkAvailCancel came.
+    /// Handles a SinkAvailCancel.
     pub fn cancelled(&mut self) {
         self.finish();
         self.confirm |= !self.room.is_empty();
@@ -107,7 +107,7 @@ impl Taken {
 }
 
 impl Foreign {
-    /// Writes queued bytes directly to a reader of the peer; returns true if it did.
+    /// Writes queued bytes by RDMA to a reader of the peer; returns true if it did.
     pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
         let outbox = &self.common.outbox;
         let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
@@ -122,7 +122,7 @@ impl Foreign {
         let to = Remote { size, ..room };
         wire.push_back(Packet::write(to, self.common.side, outbox.sent));
         self.taken.write(size);
-        // GEN2 writes to the memory until less is left than one message can carry.
+        // GEN2 writes to the memory until less space is left than one message can carry.
         let room = self.taken.room.front().map_or(0, |room| room.size);
         if room < self.payload {
             self.taken.finish();
@@ -131,7 +131,7 @@ impl Foreign {
         true
     }
 
-    /// A message about sink adverts, of either end.
+    /// Returns a due message about sink adverts of either end.
     pub(super) fn about_sinks(&mut self, rng: &mut Rng) -> Option<Body> {
         if let Some(size) = self.taken.complete.pop_front() {
             return Some(Body::RdmaWrCompl { size });
@@ -166,7 +166,7 @@ impl Foreign {
         }))
     }
 
-    /// Stream bytes came.
+    /// Handles received stream bytes.
     pub(super) fn payload(&mut self, bytes: &[u8]) -> Result<(), String> {
         if let Some(block) = self.made.payload() {
             self.common.fabric.borrow_mut().take_back(block.r_key);
@@ -177,14 +177,14 @@ impl Foreign {
         Ok(())
     }
 
-    /// The sink adverts made are void.
+    /// Voids this end's sink adverts.
     pub(super) fn void(&mut self) {
         while let Some(block) = self.made.take_oldest() {
             self.common.fabric.borrow_mut().take_back(block.r_key);
         }
     }
 
-    /// News of sink adverts. Returns whether it is one.
+    /// Handles a message about sink adverts. Returns false for other messages.
     pub(super) fn sinks(&mut self, message: &Message) -> Result<bool, String> {
         match message.body {
             Body::SinkAvail(_) if self.flavour.ofed() || message.payload > 0 => {

@@ -9,14 +9,14 @@ use super::Foreign;
 use crate::packet::stream_byte;
 use crate::rng::Rng;
 
-/// A source advert that is not finished.
+/// An unfinished source advert.
 #[derive(Debug)]
 pub(super) struct Advert {
     pub(super) mseq: u32,
     pub(super) key: u32,
-    /// Stream position behind the bytes that the peer has.
+    /// Stream position after the bytes that the peer has.
     pub(super) tail: u64,
-    /// Stream position behind the block.
+    /// Stream position after the block.
     pub(super) end: u64,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Held {
     pub(super) mseq: u32,
     /// Unread part.
     pub(super) rest: Remote,
-    /// A READ is under way.
+    /// Set while a READ is in flight.
     pub(super) reading: bool,
-    /// Read and not reported.
+    /// Number of bytes read and not reported.
     pub(super) done: u32,
-    /// Will not be read any more.
+    /// Set if it will not be read any more.
     pub(super) refused: bool,
 }
 
@@ -80,7 +80,7 @@ impl Foreign {
         self.cancelled = false;
     }
 
-    /// The peer has read a part of the oldest advert.
+    /// Handles a report that the peer has read a part of the oldest advert.
     pub(super) fn was_read(&mut self, size: u32, mseq_ack: u32) -> Result<(), String> {
         let Some(oldest) = self.adverts.front_mut() else {
             return Ok(());
@@ -105,7 +105,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// A message about the peer's adverts.
+    /// Returns a due message about the peer's adverts.
     pub(super) fn about_held(&mut self) -> Option<Body> {
         let oldest = self.held.front_mut()?;
         if oldest.reading {
@@ -125,16 +125,16 @@ impl Foreign {
         None
     }
 
-    /// Sends the last report about an advert. OFED posts it while the advert is still on record,
-    /// then its queue, and polls its receive queue when two credits are left. The queue is empty
-    /// unless credits were short when the call began.
+    /// Sends the last report about an advert. OFED posts it while the record of the advert still
+    /// exists, then its queue, and polls its receive queue when two credits are left. The queue is
+    /// empty unless credits were short when the call began.
     pub(super) fn reported(&mut self) {
         let few = self.left <= 2 || self.credits() <= 2;
         let edge = self.edge();
         self.reporting = (self.flavour.ofed() && few).then_some(edge);
     }
 
-    /// Returns true while that call may poll. It posts no receive buffers.
+    /// Returns true while that call may poll. During that call it posts no receive buffers.
     pub(super) fn is_reporting(&self) -> bool {
         self.reporting == Some(self.edge())
     }
@@ -143,7 +143,7 @@ impl Foreign {
         self.received.wrapping_add(self.common.port.posted().into())
     }
 
-    /// The peer advertises.
+    /// Handles an advert of the peer.
     pub(super) fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
         let (mseq, inline) = (message.mseq, message.payload);
         if !self.flavour.zero_copy {
@@ -179,7 +179,7 @@ impl Foreign {
             done: 0,
             refused: false,
         });
-        // OFED takes its own advert back when one crosses it.
+        // OFED cancels its own advert when one crosses it.
         self.cancel |= self.flavour.pipelined == 0 && !self.adverts.is_empty();
         Ok(())
     }

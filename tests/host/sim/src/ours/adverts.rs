@@ -16,7 +16,7 @@ use crate::rng::Rng;
 pub(super) struct Large {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Once it is registered.
+    /// Block, once it is registered.
     pub(super) block: Option<Block>,
 }
 
@@ -81,7 +81,7 @@ impl Ours {
         }
     }
 
-    /// The oldest advertised block is ours again.
+    /// Takes back the oldest advertised block.
     pub(super) fn returned(&mut self) -> Result<Large, String> {
         let large = self.advertised.pop_front();
         let large = large.ok_or("a block came back that was not advertised")?;
@@ -91,7 +91,7 @@ impl Ours {
         Ok(large)
     }
 
-    /// News of blocks that were advertised.
+    /// Handles an event of advertised blocks.
     pub(super) fn about_sources(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::SourceRead { bytes, finished } => {
@@ -119,7 +119,7 @@ impl Ours {
                 self.common.outbox.sent = sent;
                 let again = self.patient && !self.common.outbox.closed;
                 if again && done > 1 && sent % 2 == 0 && oldest.end - sent > 1 {
-                    // The rest is advertised anew.
+                    // The rest is advertised again.
                     self.planned.push_front(Large {
                         start: sent,
                         end: oldest.end,
@@ -149,7 +149,7 @@ impl Ours {
         Ok(self.common.fabric.borrow_mut().take_back(block.r_key))
     }
 
-    /// News of readers' blocks that were advertised.
+    /// Handles an event of readers' advertised blocks.
     pub(super) fn about_sinks(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::SinkWritten { bytes } => {
@@ -170,7 +170,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Writes queued bytes directly to a reader of the peer; returns true if there were bytes and a
+    /// Writes queued bytes by RDMA to a reader of the peer; returns true if there were bytes and a
     /// reader.
     pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
         let outbox = &self.common.outbox;

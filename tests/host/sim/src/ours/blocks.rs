@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A sender whose blocks are sent from their own pages, with the module's queue of them
+//! A sender whose blocks are sent from their own pages, using the module's queue
 //! (`src/conn/zcopy/tx_blocks.rs`): detached blocks of many calls, and blocks of a waiting call.
 //!
-//! Memory has contents of its own. The program overwrites it as soon as it may. An end that still
-//! sends from it sends bytes that the peer does not expect, and a READ of it fails.
+//! Each block has its own contents. The program overwrites the memory as soon as it may. If an end
+//! still sends from it, the peer gets unexpected bytes, and a READ of it fails.
 
 use std::collections::VecDeque;
 
@@ -29,15 +29,15 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
-    /// The peer may read it.
+    /// Key, if the peer may read the block.
     pub(super) key: Option<u32>,
 }
 
-/// A work request whose completion has not come.
+/// A work request that has not completed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub(super) send: bool,
-    /// Bytes of the rest of this block.
+    /// Part of the rest of this block.
     pub(super) rest: Option<(u64, u32)>,
 }
 
@@ -48,13 +48,13 @@ pub(super) struct Ahead {
     pub(super) limit: u32,
     pub(super) more: bool,
     pub(super) source: Option<sdp_protocol::Block>,
-    /// These bytes of a block: memory, cookie, offset.
+    /// Bytes of a block: memory, cookie, offset.
     pub(super) rest: Option<(usize, u64, u32)>,
-    /// Where they are in the stream.
+    /// Stream position of these bytes.
     pub(super) position: u64,
 }
 
-/// The blocks of one end.
+/// Blocks of one end.
 #[derive(Debug)]
 pub(super) struct Blocks {
     pub(super) queue: TxBlocks<usize>,
@@ -64,13 +64,14 @@ pub(super) struct Blocks {
     pub(super) copied: u64,
     pub(super) copied_sent: u64,
     pub(super) posted: VecDeque<Posted>,
-    /// WRITEs that have arrived, and whose completion has not come.
+    /// Number of WRITEs that have arrived and not completed.
     pub(super) wrote: u32,
     /// Blocks whose bytes are being copied to other memory.
     pub(super) away: Vec<(u64, usize)>,
-    /// Outcomes of completed blocks: see [`Node::ways`](crate::node::Node::ways).
+    /// Results of completed blocks: see [`Node::ways`](crate::node::Node::ways).
     pub(super) ways: [u64; 5],
-    /// A call waits for its blocks. The value is the number of its bytes to copy after all.
+    /// Set while a call waits for its blocks. The value is the number of its bytes to be copied
+    /// after all.
     pub(super) call: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ impl Blocks {
         self.ways
     }
 
-    /// Returns true if a call waits, so that the program writes nothing.
+    /// Returns true if a call waits, so that the program does not write.
     pub(super) fn has_call(&self) -> bool {
         self.call.is_some()
     }
@@ -105,7 +106,7 @@ impl Blocks {
         copied + before.map(|p| p.size).sum::<u64>()
     }
 
-    /// Where in the stream a block begins.
+    /// Returns the stream position of a block.
     pub(super) fn start(&self, cookie: u64) -> u64 {
         let places = self.places.iter().take(cookie as usize + 1);
         let sizes: u64 = places.clone().map(|p| p.size).sum();
@@ -114,7 +115,8 @@ impl Blocks {
             .map_or(0, |block| block.at + sizes - block.size)
     }
 
-    /// The program writes: as a block, or as bytes to be copied. `call`: it waits until it is read.
+    /// Lets the program write: as a block, or as bytes to be copied. `call`: the call waits until
+    /// the block is read.
     pub(super) fn write(&mut self, common: &mut Common, bytes: u32, block: bool, rng: &mut Rng) {
         if !block || !self.queue.has_space() {
             self.copied += u64::from(bytes);
@@ -124,7 +126,7 @@ impl Blocks {
         let start = common.outbox.written - u64::from(bytes);
         let bytes = u64::from(bytes);
         let mut at = start;
-        // a call has several, one after the other
+        // a call has several blocks, one after another
         for n in 0..rng.range(1, 3) {
             let end = start + bytes;
             let last = n == 2 || !rng.one_in(2) || end - at < 4;
@@ -144,7 +146,7 @@ impl Blocks {
                 break;
             }
         }
-        // bytes without space are copied; a waiting call does so when it has its blocks back
+        // bytes without space are copied; a waiting call copies when it has its blocks back
         let left = start + bytes - at;
         match call {
             true => self.call = Some(left),
@@ -229,12 +231,12 @@ impl Blocks {
         }
     }
 
-    /// A WRITE has arrived.
+    /// Handles an arrived WRITE.
     pub(super) fn wrote(&mut self) {
         self.wrote += 1;
     }
 
-    /// The copy to other memory is complete.
+    /// Completes the copy to other memory.
     fn copies_away(&mut self) -> Result<(), String> {
         for (cookie, from) in std::mem::take(&mut self.away) {
             let bytes = self.memories[from].bytes.clone();
@@ -249,7 +251,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// The program has its memory again, and writes to it.
+    /// The program can write to its memory again, and does so.
     fn written_to(&mut self, memory: usize) -> Result<(), String> {
         let memory = &mut self.memories[memory];
         if memory.key.is_some() {
@@ -259,7 +261,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// A call takes its blocks back, and copies their unsent bytes.
+    /// Returns blocks to a call, which copies their unsent bytes.
     fn returns(&mut self) -> Result<(), String> {
         while let Some((Awaits::Nothing { .. }, _)) = self.queue.oldest() {
             let cookies: Vec<_> = self.queue.adverts().map(|a| (a.memory, a.cookie)).collect();
@@ -285,13 +287,13 @@ impl Blocks {
         self.expedite(connection);
     }
 
-    /// There are urgent bytes behind.
+    /// Urgent bytes follow the blocks.
     pub(super) fn expedite(&mut self, connection: &mut Connection) {
         self.queue.expedite();
         self.take_back(connection);
     }
 
-    /// A call does not wait any longer.
+    /// The call no longer waits.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
         self.queue.recall();
         if self.queue.any_posted() {
@@ -342,7 +344,7 @@ impl Blocks {
                 written,
             } => {
                 ahead.unsent = len;
-                // the rest of a call's block behind WRITEs
+                // the rest of a call's block after WRITEs
                 ahead.limit = if written { 0 } else { limit };
                 ahead.position += u64::from(offset);
                 ahead.rest = Some((*memory, cookie, offset));
@@ -351,7 +353,7 @@ impl Blocks {
         ahead
     }
 
-    /// Registers the next block or passes it over; returns whether there is something else next.
+    /// Registers the next block or skips its advert; returns true if the next step has changed.
     pub(super) fn settle_next(
         &mut self,
         common: &Common,
@@ -376,7 +378,7 @@ impl Blocks {
                 false
             }
             Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
-                // the access ends, and then its bytes go another way
+                // the access ends, and then its bytes are sent by another method
                 self.queue.pass_over();
                 true
             }

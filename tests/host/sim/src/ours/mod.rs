@@ -28,36 +28,36 @@ pub struct Ours {
     no_delay: bool,
     cork: bool,
     limit: u32,
-    /// The reader sleeps once it has read everything.
+    /// Set if the reader sleeps once it has read everything.
     waits: bool,
-    /// Largest buffers this end is ready to post.
+    /// Maximum size of buffers that this end may post.
     largest: u32,
     wish: Option<u32>,
     over: Option<Over>,
     trusting: bool,
     last: Transmit,
     zero_copy: bool,
-    /// The peer may cancel only while it could send payload.
+    /// Set if the peer may cancel only while it could send payload.
     ofed: bool,
-    /// Nothing is held back on purpose.
+    /// Set if no bytes are held back on purpose.
     settled: bool,
-    /// Bytes were written since a call gave up waiting.
+    /// Set if bytes were written since a call last timed out.
     patient: bool,
     /// Blocks to advertise, in the order of the stream.
     planned: VecDeque<Large>,
-    /// Advertised blocks, in front of all planned ones.
+    /// Advertised blocks, before all planned ones.
     advertised: VecDeque<Large>,
     /// Number of bytes of the oldest advertised block that the peer has reported as read.
     done: u32,
     /// Stream position up to which the peer has reported reads.
     told_read: u64,
-    /// Bytes for which READs are under way.
+    /// Sizes of READs in flight.
     reading: VecDeque<u32>,
-    /// The block of a reader, to be advertised.
+    /// Block of a reader, to be advertised.
     sink: Option<Block>,
-    /// Blocks of readers that are advertised.
+    /// Advertised blocks of readers.
     sinks: VecDeque<Block>,
-    /// It sends by the module's queue of blocks, and not by `planned`.
+    /// The module's block queue, if it is used instead of `planned`.
     blocks: Option<Blocks>,
 }
 
@@ -98,7 +98,7 @@ impl Ours {
         }
     }
 
-    /// One that sends by the module's queue of blocks.
+    /// Makes an end that sends by the module's block queue.
     pub fn by_blocks(self) -> Self {
         Ours {
             blocks: Some(Blocks::new()),
@@ -136,7 +136,7 @@ impl Ours {
         offer
     }
 
-    /// Answers the peer's wish for larger buffers.
+    /// Replies to the peer's request for larger buffers.
     fn decide(&mut self) {
         if let Some(wish) = self.wish.take() {
             let size = wish.saturating_add(32).min(self.largest);
@@ -409,7 +409,7 @@ impl Node for Ours {
     }
 
     fn settle(&mut self, reading: bool) {
-        // Queued bytes are sent at the end of the stream in spite of a cork.
+        // Queued bytes are sent at the end of the stream despite a cork.
         self.cork &= self.common.outbox.closed && self.planned.is_empty();
         self.limit = u32::MAX;
         self.settled = true;
@@ -460,12 +460,12 @@ impl Node for Ours {
 
     fn must_have_announced(&self) -> bool {
         let outbox = &self.common.outbox;
-        // One behind a block is not offered yet.
+        // An urgent byte after a block is not offered yet.
         let hidden = self
             .planned
             .front()
             .is_some_and(|large| outbox.urgent > Some(large.start));
-        // Two are kept for the end of an advert.
+        // Two are reserved for the end of an advert.
         let kept = self.ofed && self.connection.holds_sources();
         let least = if kept { 3 } else { 2 };
         let hidden = hidden || self.hidden_by_block();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Handling of an end's blocks, as the connection does it in the module
-//! (`src/conn/zcopy/detached.rs`, `tx.rs`).
+//! Handles an end's blocks as the module's connection does (`src/conn/zcopy/detached.rs`, `tx.rs`).
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ use crate::rng::Rng;
 use crate::zcopy::advert::AdvertState;
 
 impl Ours {
-    /// News of blocks that were advertised.
+    /// Handles an event of advertised blocks.
     pub(super) fn about_blocks(&mut self, event: Event) -> Result<(), String> {
         let Some(blocks) = &mut self.blocks else {
             return Ok(());
@@ -57,7 +56,7 @@ impl Ours {
         }
     }
 
-    /// Handles the next block apart from messages; returns true if the caller has to check again.
+    /// Handles the next block except by messages; returns true if the caller has to check again.
     pub(super) fn blocks_on(
         &mut self,
         rng: &mut Rng,
@@ -96,7 +95,7 @@ impl Ours {
         Ok(true)
     }
 
-    /// Notes that this message is posted; returns its payload.
+    /// Records that this message is posted; returns its payload.
     pub(super) fn block_posted(
         &mut self,
         ahead: &Ahead,
@@ -133,7 +132,7 @@ impl Ours {
         Ok(bytes)
     }
 
-    /// The connection is lost: the owners of all memory are notified.
+    /// Handles the loss of the connection: the owners of all memory are notified.
     pub(super) fn blocks_lost(&mut self) -> Result<(), String> {
         let Some(blocks) = &mut self.blocks else {
             return Ok(());
@@ -144,7 +143,7 @@ impl Ours {
                 self.common.fabric.borrow_mut().take_back(key);
             }
         }
-        // the copy is too late
+        // the copy completes too late
         for (cookie, memory) in std::mem::take(&mut blocks.away) {
             if blocks.queue.moved(cookie, memory, true).is_ok() {
                 return Err("a block was moved that is gone".into());
@@ -157,14 +156,14 @@ impl Ours {
         }
     }
 
-    /// Returns true if blocks are left. At the end there must be none.
+    /// Returns true if blocks are left. None may be left at the end.
     pub(super) fn blocks_left(&self) -> bool {
         let left =
             |b: &Blocks| !b.queue.is_empty() || b.call.is_some() || b.copied != b.copied_sent;
         self.blocks.as_ref().is_some_and(left)
     }
 
-    /// Returns true if an urgent byte is behind the next block.
+    /// Returns true if an urgent byte follows the next block.
     pub(super) fn hidden_by_block(&self) -> bool {
         let (Some(b), Some(urgent)) = (&self.blocks, self.common.outbox.urgent) else {
             return false;

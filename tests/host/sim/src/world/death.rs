@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! An end dies in the middle of a connection. Checks the messages that the other end still
-//! receives, and its behaviour until its own queue pair reports the loss.
+//! An end dies during a connection. Checks the messages that the other end still receives, and its
+//! behaviour until its own queue pair reports the loss.
 
 use super::World;
 
 impl World {
-    /// One end dies at once. A part of its sent messages still arrives; messages to it do not, and
-    /// its memory is gone. The other end continues under all rules until it is notified, and then
-    /// gets back all memory that it has advertised.
+    /// One end dies at once. Some of its sent messages still arrive; messages to it do not, and its
+    /// memory is freed. The other end follows all rules until it is notified, and then gets back
+    /// all memory that it has advertised.
     pub(super) fn die(&mut self, dead: usize) -> Result<(), String> {
         let alive = 1 - dead;
         if self.trace {
@@ -39,7 +39,8 @@ impl World {
         Ok(())
     }
 
-    /// An event at the surviving end; returns true if it has not been notified of the loss.
+    /// Executes an event at the surviving end; returns true if it has not been notified of the
+    /// loss.
     fn go_on_alone(&mut self, alive: usize) -> Result<bool, String> {
         match self.rng.below(12) {
             0 => self.write(alive),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Two ends, a wire in each direction, and everything that may happen, in any order.
+//! Two ends, a wire in each direction, and all possible events, in any order.
 
 mod death;
 mod settle;
@@ -26,29 +26,29 @@ use crate::rng::Rng;
 pub struct World {
     nodes: [Box<dyn Node>; 2],
     fabric: Rc<RefCell<Fabric>>,
-    /// Messages that each side has sent and the other has not received.
+    /// Messages that one side has sent and the other has not received.
     wires: [VecDeque<Packet>; 2],
     hostile: bool,
-    /// Messages were tampered with: the streams may differ from the sent ones.
+    /// Set if messages were tampered with: the streams may differ from the sent ones.
     tainted: bool,
     over: bool,
     rng: Rng,
     trace: bool,
-    /// Events so far.
+    /// Number of events so far.
     pub steps: u64,
     /// Messages of both sides by their MID's index.
     pub kinds: [u64; Mid::ALL.len()],
 }
 
 impl World {
-    /// The connection of this seed.
+    /// Makes the connection of this seed.
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::new(seed);
         let hostile = rng.one_in(4);
         let foreign = rng.one_in(2);
         let fabric = Rc::new(RefCell::new(Fabric::default()));
         let setups = Setup::pair(&mut rng, foreign);
-        // a generator of their own, so that the other connections stay the same
+        // a separate generator, so that the other connections stay the same
         let mut sending = Rng::new(!seed);
         let mut by_blocks = || sending.one_in(2);
         let common = |side: usize| Common {
@@ -125,17 +125,17 @@ impl World {
         Ok(())
     }
 
-    /// Messages sent by each side: with stream bytes, credit updates, others.
+    /// Numbers of messages sent by each side: with stream bytes, credit updates, others.
     pub fn counts(&self) -> [[u64; 3]; 2] {
         [self.nodes[0].counts(), self.nodes[1].counts()]
     }
 
-    /// Outcomes of the blocks of both sides; see [`Node::ways`].
+    /// Results of the blocks of both sides; see [`Node::ways`].
     pub fn ways(&self) -> [[u64; 5]; 2] {
         [self.nodes[0].ways(), self.nodes[1].ways()]
     }
 
-    /// The violation that ended the connection, if one did.
+    /// Returns the violation that ended the connection, if any.
     pub fn violation(&self) -> Option<String> {
         match self.nodes[0].over() {
             Some(Over::Violation(name)) => Some(name),
@@ -204,7 +204,7 @@ impl World {
         self.check()
     }
 
-    /// Takes the result of an RDMA operation. An error ends the connection, and must not happen
+    /// Handles the result of an RDMA operation. An error ends the connection, and must not happen
     /// without tampering.
     fn transport<T: Default>(&mut self, result: Result<T, String>) -> Result<T, String> {
         match result {
@@ -267,7 +267,7 @@ impl World {
         }
         let result = self.nodes[1 - from].common().port.arrive(packet);
         if self.tainted && result.is_err() {
-            // The queue pair prevents that.
+            // The queue pair prevents such an access.
             self.over = true;
             return Ok(false);
         }
@@ -291,7 +291,8 @@ impl World {
         }
     }
 
-    /// One side has ended the connection: it must neither send nor process messages any more.
+    /// Handles the end of the connection by one side: it must neither send nor process messages any
+    /// more.
     fn end(&mut self, side: usize) -> Result<(), String> {
         self.over = true;
         for _ in 0..3 {

@@ -5,8 +5,8 @@
 use super::World;
 
 impl World {
-    /// Lets everything happen that can, but nothing new be written, until nothing happens any
-    /// more. Then every byte must be where its reader is, if that one reads.
+    /// Runs all possible events, without new writes, until none is left. Then every byte must have
+    /// reached its reader, if that reader reads.
     pub(super) fn settle(&mut self, readers: [bool; 2]) -> Result<(), String> {
         if self.trace {
             println!("{:6}  settle, readers {readers:?}", self.steps);
@@ -28,7 +28,7 @@ impl World {
                 busy |= did;
                 messages += sent;
             }
-            // An acknowledgement alone does not justify the use of a reserved credit.
+            // An acknowledgement alone does not justify using a reserved credit.
             busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
             if patient && !busy && !self.tainted {
                 self.all_is_there(readers, "nobody moves until one of them gives up")?;
@@ -53,8 +53,8 @@ impl World {
         self.all_is_settled(readers)
     }
 
-    /// Lets one side do all that it can. Returns whether it did anything, and the number of
-    /// messages it sent.
+    /// Runs all possible events of one side. Returns whether any happened, and the number of
+    /// messages sent.
     fn settle_side(&mut self, side: usize, reads: bool) -> Result<(bool, u32), String> {
         let mut busy = false;
         while self.arrive(1 - side)? {

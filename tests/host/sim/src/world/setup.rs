@@ -7,7 +7,7 @@ use sdp_protocol::{Parameters, ZeroCopy};
 use crate::foreign::Flavour;
 use crate::rng::Rng;
 
-/// Parameters in which one connection differs from the next.
+/// Parameters that differ between connections.
 pub(super) struct Setup {
     pub(super) budget: u16,
     pub(super) size: u32,
@@ -46,16 +46,16 @@ impl Setup {
         setup
     }
 
-    /// Those of both ends, of which the second one may be foreign.
+    /// Returns the parameters of both ends; the second one may be foreign.
     pub(super) fn pair(rng: &mut Rng, foreign: bool) -> [Setup; 2] {
         let mut setups = [Setup::new(rng, false), Setup::new(rng, foreign)];
         if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
             // Forced adverts would only be sent to a peer that does not support them.
             setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
         }
-        // An end with three buffers replies to every message, and so may others at any time: credit
-        // updates without end. An end of this module must have four, unless the other end also runs
-        // it, and announces so.
+        // An end with three buffers replies to every message, and so may the other at any time:
+        // credit updates without end. An end of this module must have four, unless the other end
+        // runs it, too, and announces so.
         for side in 0..2 {
             let ours = setups[side].flavour.is_none();
             let other_ofed = setups[1 - side].adverts == 1;
@@ -73,7 +73,7 @@ impl Setup {
             local_receive_size: self.size,
             remote_receive_size: other.size,
             local_max_adverts: match other.flavour {
-                // As many as the flavour believes that it may have outstanding.
+                // As many as the flavour assumes it may have outstanding.
                 Some(flavour) if flavour.pipelined > 0 => flavour.pipelined,
                 _ => self.adverts,
             },
