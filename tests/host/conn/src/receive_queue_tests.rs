@@ -124,7 +124,7 @@ fn many_small_messages_do_not_take_a_buffer_each() {
         queue.memory()
     );
     let mut n = 0;
-    while !(queue.unread.bytes() == 0) {
+    while queue.unread.bytes() > 0 {
         n += read(&mut queue, usize::MAX).len();
     }
     assert_eq!((n, queue.memory()), (20_000, 0));
