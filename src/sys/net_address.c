@@ -88,8 +88,7 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
 }
 
-/* Returns TCP's listener for connections from `remote` to `local` that arrive on `dif`. Context:
- * RCU read-side section. */
+/* Returns TCP's listener for packets of `remote` that arrive on `dif`. Context: RCU reader. */
 static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr *local,
 				       const struct sdp_h_addr *remote, int dif)
 {

@@ -7,8 +7,7 @@
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Parses the control messages of a send call: applies those with a meaning for SDP, and returns
- * errors. */
+/* Parses a send call's control messages and applies those that have a meaning for SDP. */
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 {
 	struct sockcm_cookie cookie = {};

@@ -670,8 +670,7 @@ static int set_event(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-/* Simulates a driver that refuses a registration with the key of another region, reported by the
- * completion. */
+/* Simulates a driver whose completion refuses a registration with another region's key. */
 static void spoil(const struct ib_send_wr *list)
 {
 	for (; list; list = list->next)
