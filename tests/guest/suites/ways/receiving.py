@@ -80,7 +80,11 @@ class Reader:
         reader, writer = os.pipe()
         try:
             count = os.splice(self.sock.fileno(), writer, min(size, 65536))
-            self.take(os.read(reader, count) if count else b"")
+            if count:
+                self.take(os.read(reader, count))
+            else:
+                # the end, or the urgent byte, where splice(2) returns 0 and stays, as on TCP
+                self.plain(size)
         finally:
             os.close(reader)
             os.close(writer)
