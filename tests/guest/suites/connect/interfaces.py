@@ -237,7 +237,7 @@ def bond_in_transfer(e):
         netns.run("self", f"ip link set {first} down")
         rest, error = received(far, length - len(head))
         got = head + rest
-        # The sender waits for a READ of the other end, whose DREQ is repeated until it arrives.
+        # Once the sender was in send(2) for 40 s after the receiver had its error; cause unknown.
         e.until(lambda: not sent.is_alive(), "the end of the send", 4 * e.patience)
         e.equal(got == data[:len(got)], True, "the bytes that arrived")
         if len(got) < length:
