@@ -60,31 +60,39 @@ pub(super) unsafe fn set_addresses(id: Id, local: &Address, remote: &Address) {
     id.set_afonly(remote.ip.is_ipv6());
 }
 
-/// Listens at the TCP port for a port of SDP, with one id for each version of IP.
-pub(super) fn listen(device: &DeviceRef, handler: Handler, port: u16) -> Result<[Option<Id>; 2]> {
-    let any = [
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    ];
-    let mut ids = [None; 2];
-    for (place, ip) in ids.iter_mut().zip(any) {
-        let id = create(device, handler, core::ptr::null_mut())?;
-        let local = Address {
-            ip,
-            port: tcp_port(port),
-            scope: 0,
-        };
-        // SAFETY: Made above.
-        unsafe { set_addresses(id, &local, &local) };
-        // SAFETY: Made above; destroyed here only if it does not listen.
-        unsafe {
-            match c::sdp_h_iw_listen(id.as_ptr()) {
-                0 => *place = Some(id),
-                _ => c::iw_destroy_cm_id(id.as_ptr()),
-            }
+/// Addresses to listen at: one id takes one version of IP.
+pub(super) const ANY: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+];
+
+/// Listens at the TCP port for a port of SDP. `None`: that is not possible at this address; the
+/// kernel log has the reason.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn listen(
+    device: &DeviceRef,
+    handler: Handler,
+    ip: IpAddr,
+    port: u16,
+) -> Result<Option<Id>> {
+    let id = create(device, handler, core::ptr::null_mut())?;
+    let local = Address {
+        ip,
+        port: tcp_port(port),
+        scope: 0,
+    };
+    // SAFETY: Made above; destroyed here only if it does not listen.
+    unsafe {
+        set_addresses(id, &local, &local);
+        if c::sdp_h_iw_listen(id.as_ptr()) != 0 {
+            c::iw_destroy_cm_id(id.as_ptr());
+            return Ok(None);
         }
     }
-    Ok(ids)
+    Ok(Some(id))
 }
 
 /// Returns the private data of an event, padded with zeros.

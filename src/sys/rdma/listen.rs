@@ -58,20 +58,26 @@ impl ListenId {
     ///
     /// `EINVAL`: another listener exists. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
-        let ids = if device.is_iwarp() {
-            iw_cm::listen(device, on_iw_request::<L>, service as u16)?.map(|id| id.map(RawId::Iw))
+        let mut this = ListenId {
+            ids: [None; 2],
+            _device: device.clone(),
+        };
+        if device.is_iwarp() {
+            for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
+                let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16)?;
+                // INVARIANT: It listens.
+                *place = id.map(RawId::Iw);
+            }
         } else {
             // SAFETY: The device is in use.
             let id = unsafe {
                 c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be())
             };
             let id = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
-            [Some(RawId::Ib(id)), None]
-        };
-        Ok(ListenId {
-            ids,
-            _device: device.clone(),
-        })
+            // INVARIANT: `ib_cm` has counted this listen.
+            this.ids[0] = Some(RawId::Ib(id));
+        }
+        Ok(this)
     }
 }
 
