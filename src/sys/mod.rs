@@ -6,9 +6,11 @@
 
 pub(crate) mod address;
 pub(crate) mod bindings;
+pub(crate) mod byte_queue;
 pub(crate) mod debug;
 pub(crate) mod deferred;
 pub(crate) mod errno;
+mod flow;
 pub(crate) mod layout;
 pub(crate) mod net;
 pub(crate) mod netns;

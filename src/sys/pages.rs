@@ -51,28 +51,33 @@ impl Block {
         self.size
     }
 
-    /// Copies bytes from `offset` on. Bytes that the holder of the [`Memory`] is just writing may
-    /// be old or new, as for a device.
+    /// Returns `n` bytes from `offset` on.
     ///
-    /// # Errors
+    /// # Safety
     ///
-    /// `EINVAL`: beyond the block.
-    pub(crate) fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result {
-        let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
-        if end > self.size {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the invariants the block has that many bytes, which are initialised, and `to`
-        // is other memory: `&mut` to a block exists only through its `Memory`. The C function
-        // allows concurrent writers.
-        unsafe {
-            c::sdp_h_copy(
-                to.as_mut_ptr().cast(),
-                self.start.as_ptr().add(offset).cast(),
-                to.len(),
-            )
-        };
-        Ok(())
+    /// The holder of the [`Memory`] allows it: nobody writes to these bytes during the borrow.
+    pub(in crate::sys) unsafe fn part(&self, offset: usize, n: usize) -> &[u8] {
+        let n = n.min(self.size.saturating_sub(offset));
+        let offset = offset.min(self.size);
+        // SAFETY: By the invariants these bytes are initialised, and by the caller nobody writes.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), n) }
+    }
+
+    /// Returns all bytes from `offset` on, for writing.
+    ///
+    /// # Safety
+    ///
+    /// The holder of the [`Memory`] allows it: nobody else accesses these bytes during the borrow.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the caller has the right to these bytes"
+    )]
+    pub(in crate::sys) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
+        let offset = offset.min(self.size);
+        let n = self.size.saturating_sub(offset);
+        // SAFETY: By the invariants these bytes are initialised, and by the caller this is the only
+        // access to them.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), n) }
     }
 
     /// Returns true while another one may read pages that a pipe got. For blocks of whole pages.
@@ -125,6 +130,11 @@ impl Memory {
         let block = Arc::new(Block { start, size }, gfp)?;
         // INVARIANT: The block is new, and no other function makes a `Memory` of it.
         Ok(Memory { block })
+    }
+
+    /// Passes the right to read and write on to the caller.
+    pub(in crate::sys) fn into_block(self) -> Arc<Block> {
+        self.block
     }
 
     /// Returns a reference to the block that keeps it allocated.

@@ -9,11 +9,12 @@
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
-pub(crate) use wait::{cpu_contended, interrupted, signal_pending, yield_cpu, FOREVER};
+pub(crate) use under_lock::UnderLock;
+pub(crate) use wait::{cpu_contended, interrupted, signal_pending, FOREVER};
 
 use super::netns::InNet;
 use crate::sys::bindings as c;
-use core::mem::offset_of;
+use core::mem::{offset_of, ManuallyDrop};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use kernel::sync::aref::AlwaysRefCounted;
@@ -30,8 +31,6 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Flag {
-    /// The socket has no descriptor any more.
-    Dead = c::sock_flags_SOCK_DEAD,
     /// `SO_KEEPALIVE`.
     KeepOpen = c::sock_flags_SOCK_KEEPOPEN,
     /// `SO_LINGER`.
@@ -63,6 +62,7 @@ mod fields;
 mod name;
 mod seq;
 mod state;
+mod under_lock;
 mod wait;
 
 /// A `struct sock` of the family without the socket layer's part.
@@ -197,7 +197,20 @@ pub(crate) struct Locked<'a> {
     _not_send: NotThreadSafe,
 }
 
-impl Locked<'_> {
+impl<'a> Locked<'a> {
+    /// Returns the lock that the caller's caller holds, and releases.
+    ///
+    /// # Safety
+    ///
+    /// This task holds the lock, and nobody uses another `Locked` of it meanwhile.
+    pub(in crate::sys) unsafe fn held(sk: &'a SockCore) -> ManuallyDrop<Self> {
+        // INVARIANT: By the caller; the destructor does not run.
+        ManuallyDrop::new(Locked {
+            sk,
+            _not_send: NotThreadSafe,
+        })
+    }
+
     /// Allows other sockets of the same user to bind the same port (`SO_REUSEPORT`).
     pub(crate) fn set_reuse_port(&self, on: bool) {
         // SAFETY: By the invariants the sock is alive and locked, as changes of the bit field

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! One direction of a local byte stream: bytes in segments of kernel memory, and blocks of other
+//! memory, in the order of the stream.
+//!
+//! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. They
+//! share the positions ([`Flow`]) without a lock, so a call that stays within one segment takes
+//! none. A spinlock protects the list of entries. `tests/host/loom` compiles this file.
+//!
+//! `B` is a block of memory that its owner has added in place of a copy ([`Writer::push`]). The
+//! reader copies from it or gives it back. The bytes of a block may be replaced while the reader
+//! does not use it ([`ByteQueue::blocks`]).
+
+use super::flow::{Flow, Next, OPEN};
+use super::pages::{Block, Memory};
+use super::vec;
+use core::pin::Pin;
+use kernel::alloc::Flags;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// Maximum number of entries. Beyond it the queue is full, whatever its limit of bytes.
+const ENTRIES: usize = 256;
+/// Unused segments kept for the next bytes.
+const SPARE: usize = 16;
+
+/// Memory of an entry.
+enum Content<B> {
+    Segment(Arc<Block>),
+    Block(B),
+}
+
+struct Entry<B> {
+    /// Position of its first byte.
+    start: i64,
+    /// Position behind its last byte, or [`OPEN`].
+    end: i64,
+    place: Content<B>,
+}
+
+/// Entries, from the one that the reader is at to the one that the writer is at.
+struct Entries<B> {
+    list: KVec<Entry<B>>,
+    spare: KVec<Arc<Block>>,
+    /// Position behind the last byte that the writer has held back ([`Writer::hold`]).
+    held: i64,
+    /// Set once the reader is dropped.
+    gone: bool,
+}
+
+/// One direction of a stream.
+///
+/// # Invariants
+///
+/// Nobody else accesses the bytes of the segments. [`Writer`] writes at positions from its `filled`
+/// on, and `filled` is not below [`Flow::written`]. [`Reader`] reads below [`Flow::written`], and
+/// from [`Flow::read`] on. A segment is used again only after it was removed from the list: it is
+/// read to its end then, and the writer has left it.
+pub(crate) struct ByteQueue<B> {
+    flow: Flow,
+    entries: Pin<KBox<SpinLock<Entries<B>>>>,
+}
+
+/// The writing end.
+pub(crate) struct Writer<B> {
+    queue: Arc<ByteQueue<B>>,
+    /// Segment that takes the next bytes: the last entry.
+    last: Option<Arc<Block>>,
+    /// Position of the first byte of `last`.
+    start: i64,
+    /// Position behind the last byte of the stream, also of bytes held back.
+    filled: i64,
+    /// Set while bytes may be held back.
+    holds: bool,
+}
+
+/// The reading end.
+pub(crate) struct Reader<B> {
+    queue: Arc<ByteQueue<B>>,
+    /// The first entry, once found.
+    front: Option<Front>,
+    /// An entry behind it, in use by [`Reader::at`].
+    peeked: Option<Front>,
+}
+
+/// An entry that the reader uses.
+struct Front {
+    start: i64,
+    /// `None`: a block.
+    memory: Option<Arc<Block>>,
+}
+
+impl Front {
+    fn of<B>(entry: &Entry<B>) -> Self {
+        let memory = match &entry.place {
+            Content::Segment(memory) => Some(memory.clone()),
+            Content::Block(_) => None,
+        };
+        let start = entry.start;
+        Front { start, memory }
+    }
+
+    /// Returns `n` published, unread bytes at a position.
+    fn place(&self, at: i64, n: usize) -> Found<'_> {
+        let offset = size(at.wrapping_sub(self.start));
+        match &self.memory {
+            // SAFETY: By the invariants of the queue nobody writes to bytes that are published and
+            // not consumed. Only `&mut` to the reader consumes them.
+            Some(memory) => Found::Bytes(unsafe { memory.part(offset, n) }),
+            None => Found::Block {
+                start: self.start,
+                offset,
+                len: n,
+            },
+        }
+    }
+}
+
+/// Bytes found by [`Reader::at`].
+pub(crate) enum Found<'a> {
+    Bytes(&'a [u8]),
+    /// `len` bytes at `offset` of a block that begins at this position.
+    Block {
+        start: i64,
+        offset: usize,
+        len: usize,
+    },
+    Nothing,
+}
+
+fn size(n: i64) -> usize {
+    usize::try_from(n).unwrap_or(0)
+}
+
+impl<B> ByteQueue<B> {
+    /// Makes a queue with its two ends.
+    pub(crate) fn new() -> Result<(Arc<Self>, Writer<B>, Reader<B>)> {
+        let entries = Entries {
+            list: KVec::new(),
+            spare: KVec::new(),
+            held: 0,
+            gone: false,
+        };
+        let lock = new_spinlock!(entries, "ib_sdp_byte_queue");
+        let queue = ByteQueue {
+            flow: Flow::new(),
+            entries: KBox::pin_init(lock, GFP_KERNEL)?,
+        };
+        let queue = Arc::new(queue, GFP_KERNEL)?;
+        let writer = Writer {
+            queue: queue.clone(),
+            last: None,
+            start: 0,
+            filled: 0,
+            holds: false,
+        };
+        let reader = Reader {
+            queue: queue.clone(),
+            front: None,
+            peeked: None,
+        };
+        Ok((queue, writer, reader))
+    }
+
+    pub(crate) fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Publishes bytes that the writer has held back, if there are any. Returns true if the caller
+    /// has to notify a waiting reader. Context: any.
+    #[must_use]
+    pub(crate) fn publish_held(&self) -> Option<bool> {
+        let entries = self.entries.lock();
+        let n = size(entries.held.wrapping_sub(self.flow.written()));
+        (n > 0).then(|| self.flow.wrote(n))
+    }
+
+    /// Makes space for another entry. Called by the writer, which alone adds entries. Context: may
+    /// sleep if `gfp` says so.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: there are too many entries. `ENOMEM`.
+    fn reserve(&self, gfp: Flags) -> Result {
+        let (len, capacity) = {
+            let entries = self.entries.lock();
+            (entries.list.len(), entries.list.capacity())
+        };
+        if len < capacity {
+            return Ok(());
+        }
+        if len >= ENTRIES {
+            return Err(ENOSPC);
+        }
+        let mut list = vec::with_capacity(len.saturating_mul(2).clamp(4, ENTRIES), gfp)?;
+        let mut entries = self.entries.lock();
+        for e in entries.list.drain_all() {
+            // the reader only removes entries
+            let _ = list.push_within_capacity(e);
+        }
+        core::mem::swap(&mut entries.list, &mut list);
+        drop(entries);
+        Ok(())
+    }
+
+    /// Calls `f` for each block, with its position, until it returns a result. Context: any.
+    pub(crate) fn blocks<R>(&self, mut f: impl FnMut(&mut B, i64) -> Option<R>) -> Option<R> {
+        let mut entries = self.entries.lock();
+        entries.list.iter_mut().find_map(|e| match &mut e.place {
+            Content::Block(b) => f(b, e.start),
+            Content::Segment(_) => None,
+        })
+    }
+
+    /// Removes all bytes from the first block on for which `goes` returns true. Bytes before it
+    /// stay.
+    pub(crate) fn cut(&self, mut goes: impl FnMut(&B) -> bool) {
+        let mut pop = || {
+            let mut entries = self.entries.lock();
+            let goes = |e: &Entry<B>| matches!(&e.place, Content::Block(b) if goes(b));
+            let any = entries.list.iter().any(goes);
+            any.then(|| entries.list.pop()).flatten()
+        };
+        // each is dropped without the lock
+        while pop().is_some() {}
+    }
+
+    /// Frees the spare segments.
+    pub(crate) fn shed(&self) {
+        let spare = core::mem::replace(&mut self.entries.lock().spare, KVec::new());
+        drop(spare);
+    }
+}
+
+impl<B> Entries<B> {
+    /// Adds an entry at `at`, where the last one ends now. Returns the content if there is no space
+    /// ([`ByteQueue::reserve`]), or no reader.
+    fn push(
+        &mut self,
+        flow: &Flow,
+        at: i64,
+        end: i64,
+        place: Content<B>,
+    ) -> Result<(), Content<B>> {
+        if self.gone || self.list.len() == self.list.capacity() {
+            return Err(place);
+        }
+        let only = self.list.len() == 1;
+        if let Some(last) = self.list.last_mut() {
+            last.end = at;
+            if only {
+                flow.set_first_end(at);
+            }
+        }
+        // there is space
+        let _ = self.list.push_within_capacity(Entry {
+            start: at,
+            end,
+            place,
+        });
+        Ok(())
+    }
+}
+
+impl<B> Writer<B> {
+    /// Returns the position behind the last byte, also of bytes held back.
+    pub(crate) fn position(&self) -> i64 {
+        self.filled
+    }
+
+    /// Returns the number of bytes held back, at most.
+    pub(crate) fn held(&self) -> usize {
+        match self.holds {
+            true => size(self.filled.wrapping_sub(self.queue.flow.written())),
+            false => 0,
+        }
+    }
+
+    /// Returns the free bytes of the last segment; none if it is full.
+    #[inline]
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        let used = size(self.filled.wrapping_sub(self.start));
+        match &self.last {
+            // SAFETY: By the invariants of the queue nobody else accesses the bytes from `filled`
+            // on, and `&mut self` is the only writer.
+            Some(memory) => unsafe { memory.part_mut(used) },
+            None => &mut [],
+        }
+    }
+
+    /// Adds a segment of at least `least` bytes: an unused one, or a new one of that size, a power
+    /// of two. Context: process, may sleep unless `gfp` says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: there are too many entries, or nobody reads. `ENOMEM`.
+    pub(crate) fn extend(&mut self, least: usize, gfp: Flags) -> Result {
+        self.queue.reserve(gfp)?;
+        let spare = {
+            let mut entries = self.queue.entries.lock();
+            let at = entries.spare.iter().rposition(|m| m.size() >= least);
+            at.and_then(|at| entries.spare.remove(at).ok())
+        };
+        let memory = match spare {
+            Some(memory) => memory,
+            None => Memory::new(least, gfp)?.into_block(),
+        };
+        let place = Content::Segment(memory.clone());
+        let mut entries = self.queue.entries.lock();
+        let pushed = entries.push(&self.queue.flow, self.filled, OPEN, place);
+        drop(entries);
+        pushed.map_err(|_| ENOSPC)?;
+        (self.last, self.start) = (Some(memory), self.filled);
+        Ok(())
+    }
+
+    /// Publishes the next `n` bytes, and those held back. Returns true if the caller has to notify
+    /// the reader.
+    #[must_use]
+    #[inline]
+    pub(crate) fn publish(&mut self, n: usize) -> bool {
+        self.filled = self.filled.wrapping_add_unsigned(n as u64);
+        match core::mem::take(&mut self.holds) {
+            false => self.queue.flow.wrote(n),
+            true => self.publish_all(),
+        }
+    }
+
+    #[cold]
+    fn publish_all(&self) -> bool {
+        self.queue.entries.lock().held = self.filled;
+        self.queue.publish_held() == Some(true)
+    }
+
+    /// Adds the next `n` bytes, which [`ByteQueue::publish_held`] or [`Writer::publish`] publishes
+    /// later.
+    pub(crate) fn hold(&mut self, n: usize) {
+        self.filled = self.filled.wrapping_add_unsigned(n as u64);
+        self.holds = true;
+        self.queue.entries.lock().held = self.filled;
+    }
+
+    /// Adds a block of `len` bytes and publishes it, and bytes held back. Returns true if the
+    /// caller has to notify the reader. Context: process, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// The block, if there is no space for the entry, or no reader.
+    pub(crate) fn push(&mut self, block: B, len: usize) -> Result<bool, B> {
+        if self.queue.reserve(GFP_KERNEL).is_err() {
+            return Err(block);
+        }
+        let (at, end) = (self.filled, self.filled.wrapping_add_unsigned(len as u64));
+        let mut entries = self.queue.entries.lock();
+        let pushed = entries.push(&self.queue.flow, at, end, Content::Block(block));
+        drop(entries);
+        match pushed {
+            Ok(()) => {}
+            Err(Content::Block(block)) => return Err(block),
+            Err(Content::Segment(_)) => return Ok(false),
+        }
+        self.last = None;
+        Ok(self.publish(len))
+    }
+
+    /// Publishes the next bytes as a part of the last block, to which `add` adds them under the
+    /// lock. `add` returns their number. Returns that, and true if the caller has to notify the
+    /// reader.
+    pub(crate) fn grow(&mut self, add: impl FnOnce(&mut B) -> usize) -> (usize, bool) {
+        let mut entries = self.queue.entries.lock();
+        let only = entries.list.len() == 1;
+        let Some(Entry {
+            end,
+            place: Content::Block(b),
+            ..
+        }) = entries.list.last_mut()
+        else {
+            return (0, false);
+        };
+        if *end != self.filled {
+            return (0, false);
+        }
+        let n = add(b);
+        *end = end.wrapping_add_unsigned(n as u64);
+        if only {
+            self.queue.flow.set_first_end(*end);
+        }
+        drop(entries);
+        (n, n > 0 && self.publish(n))
+    }
+}
+
+impl<B> Reader<B> {
+    /// Returns the unread bytes from `ahead` bytes behind the next one on, as many as are together.
+    #[inline]
+    pub(crate) fn at(&mut self, ahead: usize) -> Found<'_> {
+        let (read, n) = loop {
+            match self.queue.flow.next() {
+                Next::Bytes(read, n) if n == 0 || self.front.is_some() => break (read, n),
+                // the rest may be gone by [`ByteQueue::cut`]
+                _ if !self.turn() => return Found::Nothing,
+                _ => {}
+            }
+        };
+        let at = read.wrapping_add_unsigned(ahead as u64);
+        if ahead >= n {
+            return match ahead {
+                0 => Found::Nothing,
+                _ => self.behind(at),
+            };
+        }
+        match &self.front {
+            Some(front) => front.place(at, n.wrapping_sub(ahead)),
+            None => Found::Nothing,
+        }
+    }
+
+    /// Returns the bytes at a position behind the first entry.
+    #[cold]
+    fn behind(&mut self, at: i64) -> Found<'_> {
+        let written = self.queue.flow.written();
+        let entries = self.queue.entries.lock();
+        let entry = entries.list.iter().find(|e| e.start <= at && at < e.end);
+        let Some(entry) = entry.filter(|_| at < written) else {
+            return Found::Nothing;
+        };
+        let n = size(entry.end.min(written).wrapping_sub(at));
+        let peeked = Front::of(entry);
+        drop(entries);
+        self.peeked.insert(peeked).place(at, n)
+    }
+
+    /// Removes the first entry, which is read to its end, and goes to the next one. Returns false
+    /// if there is none.
+    fn turn(&mut self) -> bool {
+        self.peeked = None;
+        let had = self.front.take().is_some();
+        let mut entries = self.queue.entries.lock();
+        let old = had.then(|| entries.list.remove(0).ok()).flatten();
+        if let Some(first) = entries.list.first() {
+            self.front = Some(Front::of(first));
+            self.queue.flow.set_first_end(first.end);
+        }
+        let kept = match old.map(|e| e.place) {
+            Some(Content::Segment(memory)) => {
+                vec::push(&mut entries.spare, SPARE, memory, GFP_NOWAIT).err()
+            }
+            // the reader has emptied it
+            Some(Content::Block(_)) | None => None,
+        };
+        drop(entries);
+        drop(kept);
+        self.front.is_some()
+    }
+
+    /// Returns the position of the next byte.
+    pub(crate) fn position(&self) -> i64 {
+        self.queue.flow.read()
+    }
+
+    /// Consumes `n` bytes of [`Reader::at`] without `ahead`. Returns true if the caller has to
+    /// notify the writer.
+    #[must_use]
+    pub(crate) fn consume(&mut self, n: usize) -> bool {
+        self.queue.flow.has_read(n)
+    }
+}
+
+impl<B> Drop for Reader<B> {
+    fn drop(&mut self) {
+        let mut entries = self.queue.entries.lock();
+        entries.gone = true;
+        let rest = core::mem::replace(&mut entries.list, KVec::new());
+        drop(entries);
+        drop(rest);
+    }
+}
