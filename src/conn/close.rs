@@ -59,6 +59,10 @@ impl Connection {
                 if let Some(p) = self.protocol.as_mut() {
                     p.shutdown_send();
                 }
+                if let Some(link) = self.living_link() {
+                    link.finish();
+                    wakeups.add(Wakeup::Fin);
+                }
             }
             CloseAction::Disconnect => {
                 self.set_timer(sk, Timer::Close, FIN_TIME);
@@ -69,10 +73,12 @@ impl Connection {
                 let time = seconds(self.options.timers(sk).fin_timeout);
                 self.set_timer(sk, Timer::Close, time);
             }
-            CloseAction::Limit if self.cm.link().is_some() && !self.timers.is_set(Timer::Close) => {
-                self.set_timer(sk, Timer::Close, FIN_TIME)
+            CloseAction::Limit => {
+                let connected = self.cm.link().is_some() || self.living_link().is_some();
+                if connected && !self.timers.is_set(Timer::Close) {
+                    self.set_timer(sk, Timer::Close, FIN_TIME)
+                }
             }
-            CloseAction::Limit => {}
             CloseAction::Prolong => {
                 let due = self.alive.last_progress().wrapping_add(FIN_TIME);
                 self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
@@ -80,9 +86,12 @@ impl Connection {
             CloseAction::Cut => self.cut(sk),
             CloseAction::Abort | CloseAction::Fail => {
                 self.cut(sk);
-                self.fail_link();
+                if let Some(local) = &self.local {
+                    local.link.drop_blocks();
+                }
+                self.fail_link(wakeups);
             }
-            CloseAction::FailLink => self.fail_link(),
+            CloseAction::FailLink => self.fail_link(wakeups),
         }
         act
     }
@@ -109,7 +118,18 @@ impl Connection {
 
     pub(crate) fn both_ended(&self) -> bool {
         let ended = |p: &protocol::Connection| p.send_closed() && p.receive_closed();
-        self.protocol.as_ref().is_some_and(ended)
+        match &self.local {
+            Some(local) => local.link.both_ended(),
+            None => self.protocol.as_ref().is_some_and(ended),
+        }
+    }
+
+    /// Handles the end of the local peer's stream, once.
+    pub(crate) fn take_fin(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let link = self.living_link();
+        if link.is_some_and(|l| l.peer_has_finished()) && !sk.peer_has_ended() {
+            self.peer_closed(sk, wakeups);
+        }
     }
 
     /// Handles the peer's DisConn: the end of its stream.
@@ -140,15 +160,15 @@ impl Connection {
         self.tx.clear();
         self.held = None;
         self.timers.clear(Timer::Cork);
-        self.timers.clear(Timer::Kick);
         self.zcopy.with(Zcopy::lost);
         self.endpoint = None;
         self.set_timer(sk, Timer::Close, FIN_TIME);
     }
 
-    fn fail_link(&self) {
+    fn fail_link(&self, wakeups: &mut Wakeups) {
         if let Some(link) = self.cm.link() {
             link.fail();
         }
+        wakeups.add_if(self.living_link().is_some(), Wakeup::Disconnect);
     }
 }

@@ -3,12 +3,16 @@
 //! The connection manager's side of a connection. Checks that an upcall belongs to the current
 //! connection: the socket may have begun another one before a late upcall.
 
+use super::local::{Local, LocalLink, LocalRequest};
 use super::timers::Timer;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
+use crate::transport::{
+    Attempt, CmLink, Disconnect, Endpoint, LinkId, Resolver, ResolverId, Upcalls,
+};
+use kernel::sync::Arc;
 
 /// Maximum number of rejects because of a stale connection in one connect attempt. Each reject
 /// destroys one stale connection at the peer.
@@ -21,9 +25,11 @@ const STALE_TIME: Jiffies = seconds(24);
 /// Resolver and link of a connection. Protected by the connection's spinlock.
 pub(crate) struct Cm {
     /// Dropped when no longer needed.
-    link: Option<CmLink<SdpSock>>,
+    link: Option<Arc<CmLink<SdpSock>>>,
     /// Resolves address and route of the peer, until the request is sent.
-    resolver: Option<Resolver<SdpSock>>,
+    resolver: Option<Arc<Resolver<SdpSock>>>,
+    /// Request to a listener of this namespace whose backlog is full.
+    pub(crate) repeated: Option<LocalRequest>,
     /// Destination of the last connect(2), with its interface.
     target: Option<Address>,
     /// Time of the last connect(2).
@@ -37,9 +43,10 @@ pub(crate) struct Cm {
 /// Objects of a closed connection that remain below the socket.
 #[must_use]
 pub(crate) struct Detached {
-    endpoint: Option<Endpoint>,
-    resolver: Option<Resolver<SdpSock>>,
-    link: Option<CmLink<SdpSock>>,
+    _endpoint: Option<Endpoint>,
+    local: Option<Arc<LocalLink>>,
+    _resolver: Option<Arc<Resolver<SdpSock>>>,
+    link: Option<Arc<CmLink<SdpSock>>>,
 }
 
 impl Detached {
@@ -52,12 +59,8 @@ impl Detached {
 
     /// Drops them. Context: process, without the locks that upcalls take.
     pub(crate) fn destroy(self) {
-        drop(self.resolver);
-        if let Some(endpoint) = self.endpoint {
-            endpoint.destroy();
-        }
-        if let Some(link) = self.link {
-            link.destroy();
+        if let Some(link) = self.local {
+            link.peer().disconnected(link.id(), Disconnect::Peer);
         }
     }
 }
@@ -67,6 +70,7 @@ impl Cm {
         Cm {
             link: None,
             resolver: None,
+            repeated: None,
             target: None,
             since: 0,
             stale: 0,
@@ -75,10 +79,15 @@ impl Cm {
     }
 
     /// Starts resolving the peer's address, for connect(2).
-    pub(crate) fn search(&mut self, to: Address, resolver: Resolver<SdpSock>) {
+    pub(crate) fn search(&mut self, to: Address, resolver: Option<Arc<Resolver<SdpSock>>>) {
         (self.target, self.since) = (Some(to), jiffies());
         (self.stale, self.mtu_steps) = (0, 0);
-        self.resolver = Some(resolver);
+        self.resolver = resolver;
+    }
+
+    /// Returns true if connect(2) was called more than `time` ago.
+    pub(crate) fn is_older(&self, time: Jiffies) -> bool {
+        is_past(self.since.wrapping_add(time))
     }
 
     /// Returns the index of the interface to connect through, 0 for any.
@@ -87,7 +96,7 @@ impl Cm {
     }
 
     /// Resolves the same address again.
-    pub(crate) fn search_again(&mut self, resolver: Resolver<SdpSock>) {
+    pub(crate) fn search_again(&mut self, resolver: Arc<Resolver<SdpSock>>) {
         self.resolver = Some(resolver);
     }
 
@@ -111,28 +120,28 @@ impl Cm {
     }
 
     /// Returns the resolver with this id, if it is still the socket's.
-    pub(crate) fn resolver(&self, search: ResolverId) -> Option<Resolver<SdpSock>> {
+    pub(crate) fn resolver(&self, search: ResolverId) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
 
     /// Cancels the resolver.
     #[must_use]
-    pub(crate) fn end_search(&mut self) -> Option<Resolver<SdpSock>> {
+    pub(crate) fn end_search(&mut self) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.take()
     }
 
     /// Stores the link of a request or reply.
-    pub(crate) fn begin(&mut self, link: CmLink<SdpSock>) {
+    pub(crate) fn begin(&mut self, link: Arc<CmLink<SdpSock>>) {
         self.link = Some(link);
     }
 
-    pub(crate) fn link(&self) -> Option<&CmLink<SdpSock>> {
+    pub(crate) fn link(&self) -> Option<&Arc<CmLink<SdpSock>>> {
         self.link.as_ref()
     }
 
     /// Returns true if the link is closed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.link.is_none() && self.resolver.is_none()
+        self.link.is_none() && self.resolver.is_none() && self.repeated.is_none()
     }
 
     /// Returns true if the link belongs to the current connection.
@@ -154,17 +163,47 @@ impl Cm {
     }
 }
 
+impl SdpSock {
+    /// Handles the arrival of the end of a local stream: once all bytes before it are within the
+    /// peer's receive buffer.
+    pub(super) fn fin_arrives(&self, link: LinkId) {
+        let mut c = self.connection();
+        let (connection, wakeups, sk) = c.split();
+        let link = connection.living_link().filter(|l| l.id() == link);
+        let arrived = link.is_some_and(|l| l.has_arrived());
+        if arrived && !connection.closing.fin_is_acked() {
+            connection.fin_acked(sk, wakeups);
+        }
+    }
+}
+
 impl Connection {
+    /// Returns the local link while the connection lives.
+    pub(crate) fn living_link(&self) -> Option<&Arc<LocalLink>> {
+        self.local.as_ref().and_then(Local::living)
+    }
+
+    /// Returns true if the link is that of the current connection.
+    pub(crate) fn is_of(&self, link: LinkId) -> bool {
+        self.cm.is_of(link) || self.living_link().is_some_and(|l| l.id() == link)
+    }
+
+    /// Returns true if no connection, and no attempt to make one, is left.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.cm.is_idle() && self.living_link().is_none()
+    }
+
     /// Takes all objects of the connection out of the socket, to be destroyed without the lock.
     pub(crate) fn detach(&mut self) -> Detached {
         self.zcopy.with(Zcopy::lost);
         self.rx_buffers.clear();
         self.tx.clear();
         self.timers.clear(Timer::Cork);
-        self.timers.clear(Timer::Kick);
+        self.cm.repeated = None;
         Detached {
-            endpoint: self.endpoint.take(),
-            resolver: self.cm.resolver.take(),
+            _endpoint: self.endpoint.take(),
+            local: self.local.as_mut().and_then(Local::end),
+            _resolver: self.cm.resolver.take(),
             link: self.cm.link.take(),
         }
     }
@@ -174,17 +213,33 @@ impl SdpSock {
     /// Disconnects once both streams have ended, or the socket is closed. Context: process, without
     /// the lock.
     pub(super) fn start_disconnect(&self) {
-        let link = {
+        let (link, local) = {
             let c = self.connection();
-            if c.cm.link().is_some() && !c.closing.has_begun() {
+            let local = c.living_link().map(|l| l.id());
+            if (c.cm.link().is_some() || local.is_some()) && !c.closing.has_begun() {
                 // the socket has another connection already
                 return;
             }
-            c.cm.link().cloned()
+            (c.cm.link().cloned(), local)
         };
-        match link {
-            Some(link) => link.disconnect(),
-            None => self.schedule(JOB_FINISH),
+        match (link, local) {
+            (Some(link), _) => link.disconnect(),
+            (None, Some(id)) => self.disconnected(id, Disconnect::Acked),
+            (None, None) => self.schedule(JOB_FINISH),
+        }
+    }
+
+    /// Notifies the peer of the end of a local stream. Context: process, without the lock.
+    pub(super) fn send_fin(&self) {
+        let Some(link) = self.with(|c| c.living_link().cloned()) else {
+            return;
+        };
+        self.fin_arrives(link.id());
+        let peer = link.peer();
+        let mut c = peer.connection();
+        if c.is_of(link.id()) {
+            let (connection, wakeups, _) = c.split();
+            connection.take_fin(peer, wakeups);
         }
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Decides when partial messages are held back: `TCP_CORK`, `MSG_MORE`, and on local connections
-//! until the peer has drained its messages. Independent of the kernel: `tests/host/conn` compiles
-//! this file, too.
+//! Decides when partial messages are held back: `TCP_CORK` and `MSG_MORE`. Independent of the
+//! kernel: `tests/host/conn` compiles this file, too.
 
 /// State of held-back messages, besides the option `TCP_CORK`.
 pub(crate) struct Cork {
@@ -32,10 +31,6 @@ impl Cork {
     /// Returns true if bytes are held back; `option` is `TCP_CORK`.
     pub(crate) fn holds(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
-    }
-
-    pub(crate) fn is_lifted(&self) -> bool {
-        self.lifted
     }
 
     /// Clears the exception of [`Self::lift`]: all queued bytes are sent.

@@ -133,10 +133,6 @@ impl Events {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    pub(crate) fn are_awaited(&self) -> bool {
-        self.awaited() > 0
-    }
-
     /// Unregisters a caller that has waited. The caller polls once more: earlier events may have
     /// been left to it.
     pub(crate) fn leave(&self) {

@@ -7,11 +7,10 @@
 
 use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
-use super::{rx_buffers, zcopy, Connection, SdpSock, JOB_PROGRESS};
+use super::{rx_buffers, zcopy, Connection, SdpSock};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
-use kernel::sync::atomic::Full;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
 /// The held lock of a socket's connection.
@@ -27,34 +26,21 @@ pub(crate) struct Deliver<'a> {
     wakeups: Wakeups,
     /// True for a poller.
     polls: bool,
-    /// True for the peer's task, which then drains no other socket.
-    is_peer: bool,
-    /// True for the retry that an earlier attempt left to the holder of the lock.
-    is_again: bool,
 }
 
 impl SdpSock {
     /// Takes the connection's spinlock. Under the lock, do not sleep or access user memory.
     pub(crate) fn connection(&self) -> Guard<'_> {
-        self.guard(self.data().connection.lock())
+        Guard {
+            connection: self.data().connection.lock(),
+            deliver: Deliver::new(self, Wakeups::default()),
+        }
     }
 
     /// Runs `f` under the connection's lock, for calls that need no wakeups.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Connection) -> R) -> R {
-        let r = f(&mut self.data().connection.lock());
-        if self.data().taking.is_left() {
-            self.go_on();
-        }
-        r
-    }
-
-    #[inline]
-    fn guard<'a>(&'a self, connection: lock::Guard<'a, Connection, SpinLockBackend>) -> Guard<'a> {
-        Guard {
-            connection,
-            deliver: Deliver::new(self, Wakeups::default()),
-        }
+        f(&mut self.data().connection.lock())
     }
 
     /// Polls the completion queues and makes all possible progress.
@@ -65,38 +51,6 @@ impl SdpSock {
     /// Delivers wakeups. Context: without the connection's lock.
     pub(super) fn deliver(&self, wakeups: Wakeups) {
         drop(Deliver::new(self, wakeups));
-    }
-
-    /// [`SdpSock::progress`] by the task of the local peer after a send.
-    pub(crate) fn progress_for_peer(&self) {
-        let mut guard = self.connection();
-        guard.deliver.is_peer = true;
-        guard.progress();
-    }
-
-    /// Sends messages held back until the peer has drained its queue. Called by the peer's task. If
-    /// the lock is held, its holder does the work.
-    pub(crate) fn go_on_for_peer(&self) {
-        self.data().taking.notify();
-        if let Some(connection) = self.data().connection.try_lock() {
-            let mut guard = self.guard(connection);
-            guard.deliver.is_peer = true;
-            guard.progress();
-        }
-    }
-
-    /// Does the work that the peer's task has left to the holder of the lock.
-    #[cold]
-    fn go_on(&self) {
-        if self.data().taking.going_on.xchg(1, Full) != 0 {
-            return self.schedule(JOB_PROGRESS);
-        }
-        while self.data().taking.is_left() {
-            let mut guard = self.connection();
-            guard.deliver.is_again = true;
-            guard.progress();
-        }
-        self.data().taking.going_on.xchg(0, Full);
     }
 }
 
@@ -182,8 +136,6 @@ impl<'a> Deliver<'a> {
             sk,
             wakeups,
             polls: false,
-            is_peer: false,
-            is_again: false,
         }
     }
 }
@@ -205,57 +157,25 @@ impl Deliver<'_> {
         self.serve();
         let wakeups = core::mem::take(&mut self.wakeups);
         wakeups.notify(self.sk, !(self.polls && wakeups.is_left_to_pollers()));
-        if wakeups.has(Wakeup::OrphanedPeer) {
-            self.drain();
+        if wakeups.has(Wakeup::Fin) {
+            self.sk.send_fin();
         }
         if wakeups.has(Wakeup::Disconnect) {
             self.sk.start_disconnect();
         }
     }
 
-    /// Drains the closed socket of the peer, in place of its worker.
-    fn drain(&self) {
-        let mut c = self.sk.connection();
-        let peer = c.endpoint.as_mut().and_then(|e| e.take_orphaned_peer());
-        drop(c);
-        // a socket that is not drained here has a worker
-        if let Some(peer) = peer.filter(|_| !self.is_peer) {
-            peer.drain();
-        }
-    }
-
-    /// Allocates receive buffers, releases memory and runs the transport's copy jobs, until none
-    /// causes another. Pollers are woken again after each hold of the lock: they may have polled in
-    /// between.
+    /// Allocates receive buffers and releases memory, until neither causes the other. Pollers are
+    /// woken again after each hold of the lock: they may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
-        while wakeups.has(Wakeup::CopyJob)
-            || wakeups.has(Wakeup::Buffers)
-            || wakeups.has(Wakeup::Released)
-        {
+        while wakeups.has(Wakeup::Buffers) || wakeups.has(Wakeup::Released) {
             if wakeups.take(Wakeup::Released) {
                 zcopy::memory::release_blocks(sk);
             }
             if wakeups.take(Wakeup::Buffers) {
                 // the memory may be for the program, or for a worker
                 let found = rx_buffers::stock(sk, GFP_NOWAIT);
-                self.polls &= found.is_empty();
-                wakeups.merge(found);
-            }
-            if !wakeups.take(Wakeup::CopyJob) {
-                continue;
-            }
-            let copy_job = sk.connection().endpoint.as_mut().and_then(|c| c.copy_job());
-            if let Some(copy_job) = copy_job {
-                // the copying task polls afterwards: no worker is needed for events meanwhile
-                let events = &sk.data().events;
-                events.enter();
-                let helped = copy_job.run();
-                events.leave();
-                let mut c = sk.connection();
-                c.stats.direct_helped += helped;
-                c.progress();
-                let found = c.unlock().take();
                 self.polls &= found.is_empty();
                 wakeups.merge(found);
             }
@@ -268,9 +188,6 @@ impl Drop for Deliver<'_> {
     fn drop(&mut self) {
         if !self.wakeups.is_empty() {
             self.notify();
-        }
-        if !self.is_again && self.sk.data().taking.is_left() {
-            self.sk.go_on();
         }
     }
 }

@@ -110,9 +110,7 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
 
 /// Returns the time at which unacknowledged bytes exceed `TCP_USER_TIMEOUT`.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // bytes that wait until the peer's program reads do not count
-    let waits = c.outstanding() > 0 && !c.awaits_drain();
-    if c.options.user_timeout == 0 || !waits || sk.state() == State::Close {
+    if c.options.user_timeout == 0 || c.outstanding() == 0 || sk.state() == State::Close {
         return None;
     }
     Some(

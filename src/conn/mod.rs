@@ -8,7 +8,7 @@
 //! polls the completion queues, lets the protocol decide and posts requests. The drop of the guard
 //! delivers the wakeups.
 //!
-//! The socket calls, the upcalls of the transports and the timer are above this, in `socket/`;
+//! The socket calls, the upcalls of the transport and the timer are above this, in `socket/`;
 //! nothing here depends on them.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
@@ -24,6 +24,7 @@ pub(crate) mod fallback;
 mod given;
 mod guard;
 pub(crate) mod keepalive;
+pub(crate) mod local;
 mod options;
 mod outcome;
 mod polling;
@@ -36,7 +37,6 @@ mod selftest;
 pub(crate) mod send_queue;
 pub(crate) mod setup;
 pub(crate) mod stats;
-mod taking;
 pub(crate) mod timers;
 mod tx;
 pub(crate) mod unread;
@@ -56,12 +56,12 @@ use self::cork::Cork;
 use self::events::{Events, Notify, Queue};
 use self::fallback::Fallback;
 use self::keepalive::Liveness;
+use self::local::{Local, LocalCell};
 use self::polling::Polling;
 use self::receive_queue::ReceiveQueue;
 use self::rx_buffers::RxBuffers;
 use self::send_queue::SendQueue;
 use self::stats::Stats;
-use self::taking::Taking;
 use self::timers::{Timer, Timers};
 use self::wakeups::{Wakeup, Wakeups};
 use self::zcopy::{Zcopy, ZcopyBox};
@@ -69,7 +69,7 @@ use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Stall};
 use crate::sys::net::params::Params;
-use crate::sys::net::sock::{Flag, Sock};
+use crate::sys::net::sock::{Sock, UnderLock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Endpoint, SendCompletion};
 use kernel::new_spinlock;
@@ -121,8 +121,6 @@ pub(crate) struct Socket {
     pub(crate) peer_ended: Atomic<bool>,
     /// Pending events of the completion queues, and waiting callers that will poll.
     events: Events,
-    /// Flag for messages that wait until the local peer has drained its queue.
-    taking: Taking,
     /// Number of waiting callers that have read everything.
     pub(crate) readers: Atomic<i32>,
     /// Number of callers that wait for space to write ([`wait::SpaceWanted`]).
@@ -131,6 +129,8 @@ pub(crate) struct Socket {
     busy_poll: BusyPoll,
     /// Measurements for busy polling of callers that wait for the peer to read their memory.
     busy_poll_adverts: BusyPoll,
+    /// End of a local connection.
+    local: UnderLock<LocalCell>,
     /// Parameters of its network namespace.
     params: Arc<Params>,
 }
@@ -142,11 +142,11 @@ impl Socket {
             connection <- new_spinlock!(Connection::new(params.clone())),
             peer_ended: Atomic::new(false),
             events: Events::new(),
-            taking: Taking::new(),
             readers: Atomic::new(0),
             writers: Atomic::new(0),
             busy_poll: BusyPoll::new(),
             busy_poll_adverts: BusyPoll::new(),
+            local: UnderLock::new(LocalCell::Unknown),
             params,
         })
     }
@@ -171,42 +171,23 @@ impl SdpSock {
         self.data().peer_ended.load(Relaxed)
     }
 
-    /// Returns true if waiting callers will poll the completion queues.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.data().events.are_awaited()
+    /// Returns true if there may be completions that were not polled.
+    pub(crate) fn may_have_completions(&self) -> bool {
+        self.data().events.are_noted()
     }
 
     /// Handles an event of a completion queue: a waiting caller, a poller or else a worker polls
     /// it. Context: any.
     pub(crate) fn event(&self, queue: Queue) {
-        if self.needs_worker(queue) {
-            self.schedule(JOB_PROGRESS);
-        }
-    }
-
-    /// Handles an event of a completion queue in a task that may poll by itself. Returns true if
-    /// the task has to poll: the socket is closed, and the task replaces its worker.
-    pub(crate) fn event_by_task(&self, queue: Queue) -> bool {
-        let needed = self.needs_worker(queue);
-        let by_caller = needed && self.flag(Flag::Dead);
-        if needed && !by_caller {
-            self.schedule(JOB_PROGRESS);
-        }
-        by_caller
-    }
-
-    /// Notifies the task that polls the completion queues. Returns true if a worker has to poll.
-    fn needs_worker(&self, queue: Queue) -> bool {
         match self.data().events.notify(queue, || self.has_pollers()) {
             Notify::Caller => self.wake(),
             Notify::Poller => {
                 self.wake_pollers();
                 self.set_timer(POLLERS_TIME);
             }
-            Notify::Worker => return true,
+            Notify::Worker => self.schedule(JOB_PROGRESS),
             Notify::Taker => {}
         }
-        false
     }
 }
 
@@ -214,6 +195,8 @@ impl SdpSock {
 pub(crate) struct Connection {
     /// Endpoint of the transport; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
+    /// The connection, if it is local; until the socket is closed.
+    pub(crate) local: Option<Local>,
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
@@ -249,6 +232,7 @@ impl Connection {
     pub(crate) fn new(params: Arc<Params>) -> Self {
         Connection {
             endpoint: None,
+            local: None,
             cm: Cm::new(),
             protocol: None,
             tx: SendQueue::new(),
@@ -279,11 +263,11 @@ impl Connection {
         self.protocol = None;
         for timer in [
             Timer::Cork,
-            Timer::Kick,
             Timer::Memory,
             Timer::Space,
             Timer::Close,
             Timer::Ack,
+            Timer::Retry,
         ] {
             self.timers.clear(timer);
         }
@@ -301,29 +285,32 @@ impl Connection {
         self.alive.begin(jiffies());
     }
 
-    /// Returns the longest message that fits a receive buffer of `size` bytes.
-    pub(crate) fn announced(&self, size: u32) -> u32 {
-        let header_aside = self
-            .endpoint
-            .as_ref()
-            .map_or(0, |c| c.limits().header_aside);
-        size.saturating_add(header_aside)
-    }
-
     /// Returns the maximum payload of a message to the peer.
     pub(crate) fn max_payload(&self) -> u32 {
-        self.protocol.as_ref().map_or(0, |p| p.max_payload())
+        match &self.protocol {
+            Some(p) => p.max_payload(),
+            None if self.local.is_some() => send_queue::LARGE_CHUNK as u32,
+            None => 0,
+        }
+    }
+
+    /// Sets the size of the queues for `SO_MEMINFO`.
+    pub(crate) fn note_memory(&self, sk: &SdpSock) {
+        match &self.local {
+            Some(local) => sk.set_memory(local.link.readable(), local.link.queued()),
+            None => sk.set_memory(self.rx.memory(), self.tx.queued()),
+        }
     }
 
     /// Returns the unread bytes received (of a listener: connections not accepted), and the
     /// unacknowledged bytes sent.
     pub(crate) fn queues(&self) -> (usize, usize) {
+        if let Some(Local { link, .. }) = &self.local {
+            return (link.readable(), link.outstanding());
+        }
         let rx = match &self.listener {
             Some(l) => l.ready(),
-            None => {
-                let unpolled = self.endpoint.as_ref().map_or(0, |c| c.unpolled());
-                self.rx.unread.bytes().saturating_add(unpolled)
-            }
+            None => self.rx.unread.bytes(),
         };
         (rx, self.outstanding())
     }
@@ -336,12 +323,11 @@ impl Connection {
     /// Makes all possible progress.
     fn run(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.poll(sk, wakeups);
-        sk.set_memory(self.rx.memory(), self.tx.queued());
+        self.note_memory(sk);
     }
 
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.take_events(sk, wakeups);
-        sk.data().taking.check();
         let mut budget = 0..BUDGET;
         while self.connected() {
             while !budget.is_empty() {
@@ -368,11 +354,6 @@ impl Connection {
             self.refill(sk, wakeups);
             self.transmit(sk, wakeups, zcopy);
             let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
-            if !waits && self.has_ended_sends() {
-                // otherwise these completions would wake the very caller that polls before it
-                // sleeps
-                self.poll_send(sk, wakeups);
-            }
             if budget.is_empty() {
                 // release the lock and the processor to others
                 sk.schedule(JOB_PROGRESS);
@@ -381,7 +362,7 @@ impl Connection {
             if self.is_polled(sk) {
                 break;
             }
-            let armed = self.arm(sk, waits);
+            let armed = self.arm(waits);
             let unfinished = waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
             if sk.data().events.set_unfinished(unfinished) {
                 self.take_events(sk, wakeups);
@@ -390,13 +371,6 @@ impl Connection {
             }
             budget.next(); // a device may report completions for a while and deliver none
         }
-    }
-
-    /// Returns true if a few sends have completed that nothing waits for. `arm` finds other
-    /// completions, and those of a stream of sends are polled together.
-    fn has_ended_sends(&self) -> bool {
-        let ended = self.endpoint.as_ref().is_some_and(|e| e.has_ended_sends());
-        ended && self.tx.queued() <= send_queue::SMALL_CHUNK
     }
 
     fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
@@ -435,8 +409,16 @@ impl Connection {
     /// Returns true if poll(2) reports the socket as writable, by TCP's rule: a third of the
     /// buffer is free.
     pub(crate) fn writable(&self, sk: &SdpSock) -> bool {
-        let queued = self.tx.queued();
         let unsent = self.options.not_sent_lowat;
+        if let Some(Local { link, .. }) = &self.local {
+            let queued = link.queued();
+            return sk.sndbuf().saturating_sub(queued) >= queued / 2
+                && queued < sk.sndbuf()
+                && (unsent == 0 || queued < unsent as usize)
+                && link.has_block_space()
+                && !(pressure::is_exhausted() && link.unsent() > 0);
+        }
+        let queued = self.tx.queued();
         sk.sndbuf().saturating_sub(queued) >= queued / 2
             && queued < sk.sndbuf()
             && (self.tx.has_space() && self.zcopy.has_space() || !self.connected())

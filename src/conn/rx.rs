@@ -20,8 +20,8 @@ use kernel::prelude::*;
 impl Connection {
     /// Handles an arrived message or a failed receive.
     pub(super) fn received(&mut self, sk: &SdpSock, c: Completion, wakeups: &mut Wakeups) {
-        let (buffer, len, head) = match c {
-            Completion::Received { buffer, len, head } => (buffer, len, head),
+        let (buffer, len) = match c {
+            Completion::Received { buffer, len } => (buffer, len),
             Completion::Failed { status } => return self.failed(sk, status, wakeups),
         };
         if sk.state() == State::SynRecv {
@@ -30,12 +30,7 @@ impl Connection {
             }
         }
         self.alive.received(jiffies());
-        // number of bytes of the message that are not in the buffer
-        let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
-        let start = match &head {
-            Some(h) => Some(h.bytes()),
-            None => buffer.bytes().get(..(len as usize).min(MAX_HEADER)),
-        };
+        let start = buffer.bytes().get(..(len as usize).min(MAX_HEADER));
         let Some(message) = start.and_then(|bytes| self.understood(sk, bytes, len, wakeups)) else {
             return;
         };
@@ -47,7 +42,7 @@ impl Connection {
                 self.recycle(buffer);
                 Ok(())
             }
-            false => self.payload(buffer, header_aside, &message, wakeups),
+            false => self.payload(buffer, &message, wakeups),
         };
         match taken {
             Ok(()) => self.event(sk, &message, wakeups),
@@ -97,7 +92,7 @@ impl Connection {
         wakeups.add(Wakeup::Urgent);
     }
 
-    /// Queues the payload of a message. Its first `header_aside` bytes are not in the buffer.
+    /// Queues the payload of a message.
     ///
     /// # Errors
     ///
@@ -105,7 +100,6 @@ impl Connection {
     fn payload(
         &mut self,
         mut buffer: Buffer,
-        header_aside: u32,
         message: &Received,
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
@@ -114,11 +108,8 @@ impl Connection {
             return Err(ECONNRESET);
         }
         let payload = &message.payload;
-        (buffer.offset, buffer.len) = payload
-            .start
-            .checked_sub(header_aside)
-            .zip(payload.end.checked_sub(payload.start))
-            .ok_or(EPROTO)?;
+        buffer.len = payload.end.checked_sub(payload.start).ok_or(EPROTO)?;
+        buffer.offset = payload.start;
         self.stats.bytes_received += u64::from(buffer.len);
         match self.rx.push(buffer, message.urgent) {
             Ok(Some(spare)) => self.recycle(spare),

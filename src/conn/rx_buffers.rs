@@ -3,6 +3,7 @@
 //! Receive buffers of a connection: number, size and allocation. Larger ones (ChRcvBuf), and the
 //! minimum after a failed allocation, are allocated where sleeping is allowed.
 
+use super::local::Local;
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::timers::Timer;
 use super::wakeups::{Wakeup, Wakeups};
@@ -17,7 +18,6 @@ use crate::sys::vec;
 use crate::transport::Endpoint;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::alloc::Flags;
-use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
@@ -106,7 +106,7 @@ pub(crate) struct RxBuffers {
     window: u16,
     /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while, for lack
     /// of memory, so few buffers are posted that the peer may not send: only a timer restarts such
-    /// a connection. Also set while a local message waits for the memory of the peer's buffer.
+    /// a connection.
     pause: Jiffies,
     /// Permission for large buffers.
     large: Option<LargeRight>,
@@ -216,6 +216,11 @@ impl Connection {
             && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
     }
 
+    /// Returns the mapper of the endpoint, for new buffers.
+    pub(crate) fn mapper(&self) -> Option<Arc<Mapper>> {
+        self.endpoint.as_ref().and_then(Endpoint::mapper).cloned()
+    }
+
     /// Returns the number of receive buffers to allocate.
     pub(crate) fn lacking(&self, sk: &SdpSock) -> usize {
         let Some(endpoint) = self.endpoint.as_ref().filter(|_| self.wants_refill(sk)) else {
@@ -254,6 +259,9 @@ impl Connection {
     /// Returns true if no bytes can arrive before queued ones are read: the peer has no credits
     /// for payload, and too few buffers are available for a credit update.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
+        if let Some(Local { link, .. }) = &self.local {
+            return link.is_full(sk);
+        }
         let Some(left) = self.protocol.as_ref().map(|p| p.peer_credits()) else {
             return false;
         };
@@ -327,9 +335,7 @@ impl Connection {
                 break;
             }
         }
-        if endpoint.posted_receives() >= target.min(LEAST_BUFFERS)
-            && endpoint.lacks_memory().is_none()
-        {
+        if endpoint.posted_receives() >= target.min(LEAST_BUFFERS) {
             self.rx_buffers.pause = 0;
             self.timers.clear(Timer::Memory);
         } else if !self.rx_buffers.spare.is_empty() {
@@ -341,35 +347,27 @@ impl Connection {
 
 /// Returns true if buffers `mapped` without the connection's lock belong to this endpoint. The
 /// socket may have a new connection meanwhile.
-fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
-    match (endpoint.mapper(), mapped) {
-        (Some(now), Some(then)) => Arc::ptr_eq(now, then),
-        (now, then) => now.is_none() && then.is_none(),
-    }
+fn is_of(endpoint: &Endpoint, mapped: &Arc<Mapper>) -> bool {
+    endpoint.mapper().is_some_and(|m| Arc::ptr_eq(m, mapped))
 }
 
-fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer> {
+fn make(size: usize, mapper: &Arc<Mapper>, gfp: Flags) -> Result<Buffer> {
     let mut buffer = Buffer::new(size, gfp)?;
     buffer.map_receive(mapper, gfp)?;
     Ok(buffer)
 }
 
-/// Posts the first `n` buffers of a connection. On a local connection the sender allocates their
-/// memory, except for buffers above one page, whose allocation might take long.
+/// Posts the first `n` buffers of a connection.
 pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
-    let posted = match size <= PAGE_SIZE {
-        true => endpoint.post_without_memory(size, n),
-        false => 0,
-    };
-    for _ in posted..n {
-        let buffer = make(size, endpoint.mapper(), GFP_KERNEL)?;
+    for _ in 0..n {
+        let buffer = make(size, endpoint.mapper().ok_or(ENODEV)?, GFP_KERNEL)?;
         endpoint.post_receive(buffer).map_err(|_| ENOMEM)?;
     }
     endpoint.flush()
 }
 
 /// Allocates the first larger receive buffers.
-fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffer>> {
+fn first_buffers(size: usize, mapper: &Arc<Mapper>) -> Result<KVec<Buffer>> {
     let mut buffers = vec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
         let _ = buffers.push_within_capacity(make(size, mapper, GFP_KERNEL)?);
@@ -386,13 +384,11 @@ pub(crate) fn resize(sk: &SdpSock) {
             _ => return,
         }
     };
-    let header_aside = sk.connection().announced(0);
-    let wanted = wanted.saturating_sub(header_aside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
     let size = size.min(largest(sk));
     let (now, had, mapper) = {
         let mut c = sk.connection();
-        let Some(mapper) = c.endpoint.as_ref().map(|c| c.mapper().cloned()) else {
+        let Some(mapper) = c.mapper() else {
             return;
         };
         (
@@ -408,7 +404,7 @@ pub(crate) fn resize(sk: &SdpSock) {
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
         // only these remain once the current ones are used up
-        .find_map(|size| Some((size, first_buffers(size, mapper.as_ref()).ok()?)));
+        .find_map(|size| Some((size, first_buffers(size, &mapper).ok()?)));
     {
         let mut c = sk.connection();
         let Connection {
@@ -427,13 +423,13 @@ pub(crate) fn resize(sk: &SdpSock) {
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
             rx_buffers.size = size as u32;
-            protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
+            protocol.resize_receive(rx_buffers.size, posted);
             rx_buffers.spare = buffers;
             c.stats.resizes += 1;
             c.grow(sk);
         } else {
             // the size stays the same; the reply reports it
-            protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
+            protocol.resize_receive(rx_buffers.size, posted);
         }
         if holds {
             c.rx_buffers.large = large;
@@ -447,12 +443,14 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     loop {
         let (size, lacking, mapper) = {
             let c = sk.connection();
-            let mapper = c.endpoint.as_ref().and_then(|c| c.mapper().cloned());
+            let Some(mapper) = c.mapper() else {
+                return Wakeups::default();
+            };
             (c.rx_buffers.size as usize, c.lacking(sk), mapper)
         };
         let mut made = [const { None }; BATCH];
         for buffer in made.iter_mut().take(lacking) {
-            *buffer = make(size, mapper.as_ref(), gfp).ok();
+            *buffer = make(size, &mapper, gfp).ok();
         }
         let mut some = false;
         let mut c = sk.connection();
@@ -472,23 +470,9 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     }
 }
 
-/// Allocates the memory of the peer's buffers that local messages wait for, as far as available.
-fn refill(sk: &SdpSock) {
-    let lacking = || sk.connection().endpoint.as_ref()?.lacks_memory();
-    while let Some(size) = lacking() {
-        let Ok(buffer) = Buffer::new(size, GFP_KERNEL) else {
-            return;
-        };
-        if let Some(endpoint) = &mut sk.connection().endpoint {
-            endpoint.refill(buffer);
-        }
-    }
-}
-
 /// Allocates the minimum of receive buffers that the peer needs to send, after a failed allocation.
 /// Context: worker, which may wait for memory.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);
-    refill(sk);
     sk.deliver(stock(sk, GFP_KERNEL));
 }

@@ -4,6 +4,7 @@
 
 use super::{Connection, SdpSock};
 use crate::transport::{CmLink, Endpoint};
+use kernel::sync::Arc;
 
 impl Connection {
     /// Takes the endpoint out of the connection.
@@ -11,7 +12,7 @@ impl Connection {
         self.endpoint.take()
     }
 
-    pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
+    pub(crate) fn link(&self) -> Option<Arc<CmLink<SdpSock>>> {
         self.cm.link().cloned()
     }
 

@@ -36,8 +36,6 @@ struct Chunk {
     buffer: Buffer,
     start: u64,
     len: u32,
-    /// Set when no more bytes may be added.
-    sealed: bool,
 }
 
 impl Chunk {
@@ -50,13 +48,13 @@ impl Chunk {
     }
 
     fn has_space(&self) -> bool {
-        !self.sealed && self.len() < self.buffer.capacity()
+        self.len() < self.buffer.capacity()
     }
 
     /// Returns true if a send call has taken the chunk's memory. Nothing is sent from the chunk
-    /// meanwhile. A sealed chunk without memory was exchanged.
+    /// meanwhile.
     fn is_open(&self) -> bool {
-        !self.sealed && !self.buffer.has_memory()
+        !self.buffer.has_memory()
     }
 }
 
@@ -166,7 +164,6 @@ impl SendQueue {
             buffer,
             start: self.end,
             len: 0,
-            sealed: false,
         };
         self.chunks.push_back(chunk).ok()?;
         self.open_last()
@@ -228,18 +225,6 @@ impl SendQueue {
         };
         let behind = (1..self.most_sges).map(|k| len(i.saturating_add(k)));
         behind.fold(len(i).saturating_sub(off), usize::saturating_add)
-    }
-
-    /// Returns the buffer that contains exactly the next `n` unsent bytes from its start. Seals its
-    /// chunk, so that no bytes are added: the buffer may be exchanged for another one.
-    pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
-        let (i, off) = self.next()?;
-        let c = self.chunks.get_mut(i)?;
-        if off != 0 || c.len() != n {
-            return None;
-        }
-        c.sealed = true;
-        Some(&mut c.buffer)
     }
 
     /// Returns the segments of the next `n` unsent bytes; `n` is at most [`SendQueue::contiguous`].

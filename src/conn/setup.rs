@@ -19,6 +19,9 @@ use kernel::prelude::*;
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;
+/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
+/// repeats a request for a shorter time.
+const TCP_SYN_RETRIES: u32 = 6;
 
 /// Returns the parameters of the queue pairs.
 pub(crate) fn config(own: &Params) -> Config {
@@ -28,6 +31,18 @@ pub(crate) fn config(own: &Params) -> Config {
         inline: u16::try_from(params::sdp_inline_thresh()).unwrap_or(0),
         ..Config::default()
     }
+}
+
+/// Returns the configuration of an endpoint that connects.
+pub(crate) fn connect_config(sk: &SdpSock) -> Config {
+    let mut config = config(sk.params());
+    let c = sk.connection();
+    config.mtu_steps = c.cm.mtu_steps();
+    let retries = c.options.timers(sk).syn_count;
+    if c.options.syn_count != 0 || retries < TCP_SYN_RETRIES {
+        config.cm_retries = retries.min(config.cm_retries.into()) as u8;
+    }
+    config
 }
 
 /// Returns how the new connection uses adverts.
@@ -55,9 +70,7 @@ pub(crate) struct Prepared {
     /// Number of posted receive buffers.
     pub(crate) posted: u16,
     /// Size of each receive buffer in bytes.
-    size: u32,
-    /// Longest message that fits a receive buffer.
-    pub(crate) announced: u32,
+    pub(crate) size: u32,
 }
 
 impl Prepared {
@@ -67,9 +80,8 @@ impl Prepared {
         let limits = endpoint.limits();
         tx.prepare(limits.max_sge)?;
         rx.prepare()?;
-        let (slots, header_aside) = (limits.receive_slots, limits.header_aside);
         let spare = vec::with_capacity(FIRST_WINDOW.into(), GFP_KERNEL)?;
-        rx_buffers::post_first(&mut endpoint, size, FIRST_WINDOW.min(slots))?;
+        rx_buffers::post_first(&mut endpoint, size, FIRST_WINDOW.min(limits.receive_slots))?;
         let posted = endpoint.posted_receives();
         Ok(Prepared {
             endpoint,
@@ -78,7 +90,6 @@ impl Prepared {
             spare,
             posted,
             size: size as u32,
-            announced: (size as u32).saturating_add(header_aside),
         })
     }
 

@@ -110,8 +110,6 @@ counters! {
     direct_filled,
     /// WRITEs that were queued behind another one.
     direct_queued,
-    /// Bytes that a local task copied for the peer's transfer.
-    direct_helped,
     /// Times that blocks crossed a SinkAvail and were written to that memory.
     direct_void,
     /// Own blocks that the peer did not read completely.

@@ -19,10 +19,10 @@ pub(crate) enum Timer {
     Memory,
     /// Check for memory of the send queue.
     Space,
-    /// Notification of a peer that has granted no credits for the waiting bytes.
-    Kick,
     /// Check that the peer's adapter has acknowledged something.
     Ack,
+    /// Retry of a connect that found a full backlog.
+    Retry,
     /// Check that blocks with a waiting writer are writable, and retry of their move.
     GiveBack,
     /// Freeing of spare blocks of an idle connection.

@@ -5,7 +5,7 @@
 use super::send_queue::LARGE_CHUNK;
 use super::stats;
 use super::timers::Timer;
-use super::wakeups::{Wakeup, Wakeups};
+use super::wakeups::Wakeups;
 use super::zcopy::ahead::NextTx;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
@@ -13,19 +13,12 @@ use crate::sys::debug::debug;
 use crate::sys::errno::Errno;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::trace;
-use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
 /// One in this many messages is signaled, besides the last of a batch.
 const SIGNAL_EVERY: u32 = 8;
-/// Message size from which the buffer is exchanged instead of copied, where that is possible.
-const LEAST_EXCHANGE: usize = 4096;
-/// Delay before a peer is notified of bytes that wait for its credits, if it polls only in its
-/// calls: its next call may be far off, and its kernel has space without one.
-const KICK_TIME: Jiffies = milliseconds(10);
-
 impl Connection {
     /// Sends all messages that may be sent. `zcopy`: blocks of program memory are posted.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups, zcopy: bool) {
@@ -37,16 +30,12 @@ impl Connection {
             return;
         }
         let mut sink = zcopy.then(|| self.offered_sink()).flatten();
-        let mut posted = false;
         let held = loop {
             if !zcopy && self.has_nothing_to_send(sk) {
                 break None;
             }
             match zcopy.then(|| self.blocks_on(wakeups)) {
-                Some(Ok(true)) => {
-                    posted = true;
-                    continue;
-                }
+                Some(Ok(true)) => continue,
                 Some(Err(e)) => {
                     failed = Some(e);
                     break None;
@@ -57,7 +46,6 @@ impl Connection {
                 Ok(next) => next,
                 Err(held) => break held,
             };
-            posted = true;
             let r = match message.kind {
                 Mid::SrcAvail => self.post_advert(sk, &message),
                 Mid::SinkAvail => {
@@ -71,15 +59,10 @@ impl Connection {
                 break None;
             }
         };
-        self.note_held(sk, held, posted, zcopy && self.is_collecting());
+        self.note_held(sk, held, zcopy && self.is_collecting());
         if let Some(endpoint) = self.endpoint.as_mut() {
             if let Err(e) = endpoint.flush() {
                 failed = Some(e);
-            }
-            wakeups.add_if(endpoint.has_orphaned_peer(), Wakeup::OrphanedPeer);
-            wakeups.add_if(zcopy && endpoint.has_copy_job(), Wakeup::CopyJob);
-            if endpoint.lacks_memory().is_some() {
-                self.is_short(sk);
             }
             self.watch_acks(sk);
         }
@@ -138,9 +121,7 @@ impl Connection {
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which is signaled; an unsignaled
             // message without payload must not hold anything back.
-            in_flight: u16::from(
-                self.tx.small_in_flight() || endpoint.is_behind() && !self.cork.is_lifted(),
-            ),
+            in_flight: u16::from(self.tx.small_in_flight()),
             // Bytes beyond the SGE limit of a message are not held back. So only the last bytes
             // are, and the message before them is signaled.
             no_delay: self.options.no_delay
@@ -203,36 +184,29 @@ impl Connection {
             self.note_sent(sk, message);
             return self.post_rest(message, rest);
         }
-        let mut sending = SendWr {
+        let (sges, two, one);
+        sges = self.tx.sges(n);
+        let payload: &[_] = match sges {
+            ([Some(a), Some(b)], 2) => {
+                two = [a, b];
+                &two
+            }
+            ([Some(a), _], 1) => {
+                one = [a];
+                &one
+            }
+            _ => &[],
+        };
+        endpoint.post_send(&SendWr {
             header: message
                 .header
                 .get(..message.header_len.into())
                 .unwrap_or_default(),
-            payload: &[],
+            payload,
             signaled,
             solicited: message.solicited,
             cookie: after | if fin { FIN } else { 0 },
-        };
-        let exchange = n >= LEAST_EXCHANGE && endpoint.is_local();
-        if let Some(whole) = exchange.then(|| self.tx.whole(n)).flatten() {
-            endpoint.exchange(&sending, whole, message.payload)?;
-        } else {
-            let (sges, count) = self.tx.sges(n);
-            let mut list = sges.into_iter().flatten();
-            let (two, one);
-            sending.payload = match (count, list.next(), list.next()) {
-                (2, Some(a), Some(b)) => {
-                    two = [a, b];
-                    &two
-                }
-                (1, Some(a), _) => {
-                    one = [a];
-                    &one
-                }
-                _ => &[],
-            };
-            endpoint.post_send(&sending)?;
-        }
+        })?;
         if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
             // a credit update: most bytes flow to this end, and more buffers need fewer updates
             self.rx_buffers.grow(endpoint);
@@ -247,24 +221,16 @@ impl Connection {
     }
 
     /// Records the reason that holds back the next message, and sets the timer that ends it.
-    /// `posted`: other messages were sent. `collects`: a block of pages is being collected.
-    fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, posted: bool, collects: bool) {
-        if held != Some(Stall::Credits) {
-            self.timers.clear(Timer::Kick);
-        } else if self.held != held || posted {
-            if self.held != held {
-                self.stats.credit_stalls += 1;
-                let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
-                trace::credit_stall(sk, credits, self.tx.unsent());
-            }
-            if self.endpoint.as_ref().is_some_and(|c| c.is_local()) {
-                self.set_timer(sk, Timer::Kick, KICK_TIME);
-            }
+    /// `collects`: a block of pages is being collected.
+    fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, collects: bool) {
+        if held == Some(Stall::Credits) && self.held != held {
+            self.stats.credit_stalls += 1;
+            let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
+            trace::credit_stall(sk, credits, self.tx.unsent());
         }
         self.held = held;
-        sk.data().taking.set_awaited(self.awaits_drain());
         self.cork.settle();
-        if held != Some(Stall::Corked) && !self.awaits_drain() && !collects {
+        if held != Some(Stall::Corked) && !collects {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {
             self.set_timer(sk, Timer::Cork, CORK_TIME);

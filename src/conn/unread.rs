@@ -39,6 +39,12 @@ pub(crate) struct NextRead {
 }
 
 impl NextRead {
+    /// Returns the number of bytes that go to the caller, of `n` bytes from `at` on.
+    #[inline]
+    pub(crate) fn len_of(&self, n: usize) -> usize {
+        n.saturating_sub(self.skip).min(self.most)
+    }
+
     /// Returns the part of `bytes`, which are those from `at` on, that goes to the caller.
     #[inline]
     pub(crate) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -48,6 +54,11 @@ impl NextRead {
 }
 
 impl Unread {
+    /// Returns the bytes from position `read` to `end`.
+    pub(super) fn new(read: u64, end: u64, urgent: Urgent) -> Self {
+        Unread { read, end, urgent }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.end.wrapping_sub(self.read) as usize
     }

@@ -6,8 +6,10 @@
 //! connection the sender notifies it.
 
 use super::busy_poll::BusyPoll;
-use super::{SdpSock, Socket};
-use crate::sys::net::sock::{cpu_contended, signal_pending, Locked};
+use super::timers::Timer;
+use super::{SdpSock, Socket, SPACE_PAUSE};
+use crate::sys::errno::EAGAIN;
+use crate::sys::net::sock::{cpu_contended, signal_pending, Locked, FOREVER};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
@@ -99,6 +101,51 @@ impl SdpSock {
             };
             busy_poll.learn(start.elapsed(), most);
             r
+        })
+    }
+
+    /// Waits on a local connection for an event after `seq`: polls first, then sleeps. Returns the
+    /// rest of `timeout`.
+    pub(crate) fn wait_local(
+        &self,
+        lock: &mut Locked<'_>,
+        seq: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        let busy_poll = &self.data().busy_poll;
+        let most = self.params().recv_poll();
+        let limit = busy_poll.limit(most);
+        lock.unlocked(|| {
+            let start = Instant::<Monotonic>::now();
+            let come = limit > Delta::ZERO && self.watch(seq, limit, false);
+            let r = match come {
+                true => Ok(timeout),
+                false => self.sleep(seq, timeout),
+            };
+            busy_poll.learn(start.elapsed(), most);
+            r
+        })
+    }
+
+    /// Waits on a local connection until all sockets together may have memory again.
+    #[cold]
+    pub(crate) fn wait_for_local_memory(
+        &self,
+        lock: &mut Locked<'_>,
+        seq: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        if timeout == 0 {
+            let mut c = self.connection();
+            c.space_wanted = true;
+            c.set_timer(self, Timer::Space, SPACE_PAUSE);
+            return Err(EAGAIN.into());
+        }
+        let pause = timeout.min(SPACE_PAUSE as isize);
+        let left = lock.unlocked(|| self.sleep(seq, pause))?;
+        Ok(match timeout {
+            FOREVER => FOREVER,
+            _ => timeout.saturating_sub(pause.saturating_sub(left)).max(1),
         })
     }
 

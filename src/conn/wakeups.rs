@@ -27,16 +27,14 @@ pub(crate) enum Wakeup {
     Admit = 64,
     /// Zero copy has made progress.
     Zcopy = 128,
-    /// The transport has a copy job for the task that delivers the wakeups.
-    CopyJob = 256,
     /// Release memory of sent blocks.
-    Released = 512,
+    Released = 256,
     /// Allocate receive buffers.
-    Buffers = 1024,
-    /// Drain the closed socket of the peer.
-    OrphanedPeer = 2048,
+    Buffers = 512,
     /// Destroy the connection.
-    Disconnect = 4096,
+    Disconnect = 1024,
+    /// Notify the local peer of the end of the stream.
+    Fin = 2048,
 }
 
 /// Set of wakeups found by [`Connection::run`](super::Connection::run).

@@ -11,7 +11,7 @@ use kernel::sync::Arc;
 /// process context, after the pages are released.
 pub(crate) enum Notify {
     /// A call with `MSG_ZEROCOPY`.
-    Call(ZerocopyPiece),
+    Call(#[expect(dead_code, reason = "held until it is dropped")] ZerocopyPiece),
     /// Tasks that wait to write to the memory.
     Protected(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
 }

@@ -80,6 +80,14 @@ impl Pinning {
         Pinned::new(Block::new(self.mapper.clone(), most, data)?)
     }
 
+    /// Allocates a block for a local peer with copies of these pages in kernel memory. Sleeps.
+    pub(crate) fn copy_of(pages: &Pages) -> Result<Pinned> {
+        let mut copy = Pinning::new(None).make()?;
+        copy.copy_pages(pages)?;
+        copy.data.held.xchg(true, Full);
+        Ok(copy)
+    }
+
     /// Returns the beginning of a range, limited to the maximum size of a block.
     pub(super) fn cut(&self, range: (usize, usize)) -> (usize, usize) {
         cut(self.most_pages(), range)
@@ -237,13 +245,6 @@ impl Block<Charged> {
     /// Sets the receiver of the notification that the memory is released.
     pub(crate) fn notify(&mut self, notify: Notify) {
         self.data.notify = Some(notify);
-    }
-
-    /// Records that the kernel has copied part of the memory, for the completion of `MSG_ZEROCOPY`.
-    pub(crate) fn was_copied(&mut self) {
-        if let Some(Notify::Call(call)) = &mut self.data.notify {
-            call.was_copied();
-        }
     }
 
     /// Pins memory for the next bytes of a receive call, at most `most` bytes; otherwise like

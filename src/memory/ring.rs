@@ -133,9 +133,4 @@ impl<T> Ring<T> {
         let at = self.slot(i);
         self.items.get_mut(at)?.as_mut()
     }
-
-    /// Returns all items, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items.iter().filter_map(Option::as_ref)
-    }
 }

@@ -109,8 +109,6 @@ pub(super) struct RemoteBuffers {
     payload: u32,
     /// Largest size to request; 0: none.
     desired: u32,
-    /// Bytes of the size in a ChRcvBufAck that are not payload.
-    header_aside: u32,
     /// Largest number of bytes recently ready to send at a time.
     wanted: u32,
     /// Larger payload of a Data message, valid after the message with this MSeq.
@@ -130,12 +128,10 @@ enum RemoteState {
 
 impl RemoteBuffers {
     /// Makes the state of buffers of `size` bytes with BSDH; `desired` is the size to request.
-    /// `acks_payload`: see [`Parameters`](super::Parameters).
-    pub(super) fn new(size: u32, desired: u32, acks_payload: bool) -> Self {
+    pub(super) fn new(size: u32, desired: u32) -> Self {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
             desired,
-            header_aside: if acks_payload { 0 } else { BSDH },
             wanted: 0,
             larger: None,
             state: if desired > size {
@@ -196,7 +192,7 @@ impl RemoteBuffers {
         let RemoteState::Asked { middle } = self.state else {
             return false;
         };
-        let payload = size.saturating_sub(self.header_aside).min(MAX_RECEIVE_SIZE);
+        let payload = size.saturating_sub(BSDH).min(MAX_RECEIVE_SIZE);
         let grown = payload > self.payload;
         self.state = if grown && middle {
             RemoteState::Counting(0)
@@ -251,7 +247,7 @@ mod tests {
 
     #[test]
     fn larger_buffers_are_asked_for_once_under_load() {
-        let mut remote = RemoteBuffers::new(2064, 32784, false);
+        let mut remote = RemoteBuffers::new(2064, 32784);
         for _ in 0..SUSTAINED / 2 {
             assert!(!remote.request_due());
             remote.sending(2048, 32768);
@@ -284,7 +280,7 @@ mod tests {
 
     #[test]
     fn sends_that_take_several_messages_ask_for_buffers_that_hold_them() {
-        let first = |size| sends(&mut RemoteBuffers::new(2064, 65552, false), size);
+        let first = |size| sends(&mut RemoteBuffers::new(2064, 65552), size);
         assert_eq!(first(65536), Some((1, 65552)));
         assert_eq!(first(16384), Some((2, 65552)));
         assert_eq!(first(8192), Some((4, 65552)));
@@ -297,7 +293,7 @@ mod tests {
 
     #[test]
     fn buffers_that_have_grown_grow_once_more() {
-        let mut remote = RemoteBuffers::new(2064, 65552, false);
+        let mut remote = RemoteBuffers::new(2064, 65552);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
         assert!(remote.answered(8192, None));
         assert_eq!(sends(&mut remote, 4096), None);
@@ -307,16 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_the_payload_is_believed() {
-        let mut remote = RemoteBuffers::new(2064, 65552, true);
-        assert_eq!(sends(&mut remote, 65536), Some((1, 65552)));
-        assert!(remote.answered(65536, None));
-        assert_eq!(remote.payload(), 65536);
-    }
-
-    #[test]
     fn larger_buffers_that_were_refused_are_not_asked_for_again() {
-        let mut remote = RemoteBuffers::new(2064, 65552, false);
+        let mut remote = RemoteBuffers::new(2064, 65552);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
         assert!(!remote.answered(2048, None));
         assert_eq!(sends(&mut remote, 65536), None);
@@ -324,7 +312,7 @@ mod tests {
 
     #[test]
     fn larger_buffers_lie_behind_those_that_are_posted() {
-        let mut remote = RemoteBuffers::new(2064, 32784, false);
+        let mut remote = RemoteBuffers::new(2064, 32784);
         assert!(sends(&mut remote, 65536).is_some());
         remote.sent(u32::MAX - 1);
         assert!(!remote.answered(32768, Some(1)));
@@ -338,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_refused_or_uncalled_answer_changes_nothing() {
-        let mut remote = RemoteBuffers::new(2064, 32784, false);
+        let mut remote = RemoteBuffers::new(2064, 32784);
         assert!(!remote.answered(1 << 20, None));
         assert_eq!(remote.payload(), 2048);
         for _ in 0..SUSTAINED {
@@ -350,7 +338,7 @@ mod tests {
         assert!(!remote.answered(1 << 20, None));
         assert_eq!(remote.payload(), 2048);
         for desired in [0, 2064] {
-            let mut content = RemoteBuffers::new(2064, desired, false);
+            let mut content = RemoteBuffers::new(2064, desired);
             for _ in 0..100 {
                 content.sending(2048, 2048);
             }

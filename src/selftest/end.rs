@@ -4,11 +4,10 @@
 
 use crate::conn::SdpSock;
 use crate::memory::budget::Account;
+use crate::memory::pinned::Pinning;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
-use crate::transport::{
-    Access, BlockId, Completion, Endpoint, Key, Pinning, SendCompletion, Status,
-};
+use crate::transport::{Access, BlockId, Completion, Endpoint, Key, SendCompletion, Status};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -38,8 +37,8 @@ pub(super) struct End {
 impl End {
     pub(super) fn of(sk: ARef<SdpSock>) -> Result<Self> {
         let account = sk.account().ok_or(ENODEV)?.clone();
-        let endpoint = sk.connection().take_endpoint().ok_or(ENODEV)?;
-        let pinning = endpoint.pinning().ok_or(ENODEV)?;
+        let mut endpoint = sk.connection().take_endpoint().ok_or(ENODEV)?;
+        let pinning = endpoint.spares().pinning().clone();
         Ok(End {
             sk,
             endpoint: KBox::pin_init(new_spinlock!(Some(endpoint)), GFP_KERNEL)?,

@@ -222,8 +222,8 @@ impl Raw {
         let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
         let posted = self.posted + 1;
-        let mapper = self.end.on(|c| c.mapper().cloned())?;
-        buffer.map_send(mapper.as_ref())?;
+        let mapper = self.end.on(|c| c.mapper().cloned())?.ok_or(ENODEV)?;
+        buffer.map_send(&mapper)?;
         let r = self.end.on(|c| {
             let sge = Sge {
                 buffer: &buffer,

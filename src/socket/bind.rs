@@ -5,8 +5,8 @@
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENOENT, ENOMEM};
-use crate::sys::net::tcp;
-use crate::transport::usable_address;
+use crate::sys::net::{params, tcp};
+use crate::sys::netns::Net;
 use kernel::prelude::*;
 
 /// Assigns a port to the socket; 0: any free one. Context: socket lock held.
@@ -53,6 +53,18 @@ fn check_address(sk: &SdpSock) -> Result {
         ENOMEM => e,
         _ => EADDRNOTAVAIL.into(),
     })
+}
+
+/// Checks that connections can be made from and to this address of the machine. Sleeps.
+///
+/// # Errors
+///
+/// `ENODEV`, `EADDRNOTAVAIL`: no RDMA device has the address. `ENOMEM`: out of memory.
+fn usable_address(net: &Net, address: &Address) -> Result {
+    if params::local_transport() != 0 && net.is_local(address)? {
+        return Ok(());
+    }
+    net.has_rdma(address)
 }
 
 /// Sets `SDP_LAST_BIND_ERR`: a negative errno, `ENOENT` for an address that no RDMA device has.

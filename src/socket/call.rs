@@ -4,11 +4,12 @@
 
 use super::send_space::Space;
 use crate::conn::send_queue::LARGE_CHUNK;
-use crate::conn::zcopy::detached::Added;
+use crate::conn::zcopy::memory::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
+use crate::sys::net::sock::Locked;
 use core::ops::Range;
 use kernel::prelude::*;
 
@@ -68,6 +69,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Makes the state of a call whose bytes are all copied.
+    pub(super) fn plain() -> Self {
+        let (begun, is_plain) = (true, true);
+        Call {
+            begun,
+            is_plain,
+            ..Call::new(None)
+        }
+    }
+
     /// Returns true if all bytes of the call are copied and the queue has space for the next ones.
     /// Otherwise the call continues part by part. `may_wait`: the call may wait for a reader.
     ///
@@ -84,6 +95,7 @@ impl<'a> Call<'a> {
         let size = message.remaining();
         let space = sk.with(|c| {
             if !self.begun {
+                c.stats.send_calls += 1;
                 self.begin(c, message, size, may_wait);
             }
             self.is_plain.then(|| self.space.find(sk, c, size))
@@ -101,6 +113,24 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Returns true if all bytes of a call on a local connection are copied.
+    pub(super) fn is_plain(
+        &mut self,
+        sk: &SdpSock,
+        message: &mut SendMsg<'_>,
+        may_wait: bool,
+    ) -> bool {
+        if !self.begun {
+            let size = message.remaining();
+            sk.with(|c| self.begin(c, message, size, may_wait));
+            self.is_plain = self.is_plain || !sk.prepare_zcopy();
+            if !self.is_plain {
+                self.begin_parts(sk, message, size, may_wait);
+            }
+        }
+        self.is_plain
+    }
+
     /// Begins a call that does not only copy.
     fn begin_parts(
         &mut self,
@@ -111,7 +141,7 @@ impl<'a> Call<'a> {
     ) {
         let (news, threshold) = sk.with(|c| {
             self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
-            let news = may_wait && c.may_use_zcopy(size) && c.may_have_events(sk);
+            let news = may_wait && c.may_use_zcopy(size) && sk.may_have_completions();
             (news, c.zcopy_threshold())
         });
         if news {
@@ -127,15 +157,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Counts the call, and checks if all of its `size` bytes are copied.
+    /// Checks if all of its `size` bytes are copied.
     #[inline]
     fn begin(&mut self, c: &mut Connection, message: &SendMsg<'_>, size: usize, may_wait: bool) {
         self.begun = true;
-        c.stats.send_calls += 1;
-        c.polling.called();
         let is_small = size < zcopy::LEAST_TRANSFER || {
             self.least = match self.notice {
-                Some(_) => Some(zcopy::detached::LEAST),
+                Some(_) => Some(zcopy::memory::LEAST),
                 None if may_wait => c.zcopy_threshold(),
                 None => None,
             };
@@ -208,10 +236,16 @@ impl<'a> Call<'a> {
 
     /// Adds the next bytes as a detached block, if possible. `may_wait`: otherwise the call waits
     /// for the bytes.
-    pub(super) fn add(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) -> Added {
+    pub(super) fn add(
+        &mut self,
+        sk: &SdpSock,
+        lock: &mut Locked<'_>,
+        message: &mut SendMsg<'_>,
+        may_wait: bool,
+    ) -> Added {
         let all = Added::Copy(message.remaining());
         if message.is_spliced() && self.notice.is_none() {
-            return zcopy::spliced::add(sk, message).unwrap_or(all);
+            return zcopy::spliced::add(sk, lock, message).unwrap_or(all);
         }
         self.asynchronous &= may_wait;
         if self.notice.is_none() && !self.asynchronous {
@@ -227,11 +261,16 @@ impl<'a> Call<'a> {
             return Added::Copy(left);
         }
         let added = match self.notice {
-            Some(notice) => Some(zcopy::detached::add(sk, message, notice)),
-            None => zcopy::protected::add(sk, message).ok(),
+            Some(notice) => Some(zcopy::detached::add(sk, lock, message, notice)),
+            None => zcopy::protected::add(sk, lock, message).ok(),
         };
         self.asynchronous &= added.is_some();
         self.detached |= added == Some(Added::Block);
         added.unwrap_or(all)
     }
+}
+
+/// Returns true if the call may choose between copy and zero copy.
+pub(super) fn may_choose(message: &SendMsg<'_>) -> bool {
+    message.flags() & bindings::MSG_OOB == 0 && !message.is_spliced()
 }

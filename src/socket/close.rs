@@ -9,7 +9,7 @@ use crate::conn::closing::CloseEvent;
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
 use crate::sys::errno::{ECONNRESET, EPIPE};
-use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::net::sock::{Flag, Locked, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
 
 /// Ends the outgoing stream after the queued bytes. Context: socket lock held.
@@ -30,7 +30,7 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
 
 /// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, or a failed connect). Context: socket
 /// lock held.
-pub(super) fn disconnect(sk: &SdpSock) {
+pub(super) fn disconnect(sk: &SdpSock, lock: &mut Locked<'_>) {
     let old = sk.state();
     sk.connection().fallback.dissolve();
     match old {
@@ -39,6 +39,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
         _ => reset(sk),
     }
     release::release_transport(sk);
+    sk.leave_local(lock);
     sk.connection().reset();
     if !sk.port_is_bound() {
         sk.netns().ports.lock().release(sk.id());
@@ -68,6 +69,7 @@ fn reset(sk: &SdpSock) {
     c.close_on(CloseEvent::Reset, ECONNRESET);
     if c.cm.link().is_none() {
         // not accepted yet
+        c.cm.repeated = None;
         drop(c.cm.end_search());
     }
 }
@@ -91,7 +93,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
             sk.progress();
             let unread = {
                 let mut c = sk.connection();
-                let unread = c.rx.unread.bytes() > 0 || c.holds_advert();
+                let unread = c.queues().0 > 0 || c.holds_advert();
                 c.rx.clear();
                 unread
             };
@@ -124,13 +126,15 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         let linger2 = c.options.linger2;
         c.close_on(CloseEvent::Orphaned { linger2 }, ECONNRESET);
         // Bytes that arrived in the meantime and advertised blocks are handled like later ones.
-        if c.rx.unread.bytes() > 0 || c.holds_advert() {
+        let unread = c.living_link().is_some_and(|l| l.stop_reading());
+        if c.rx.unread.bytes() > 0 || unread || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
                 c.close_on(CloseEvent::Reset, ECONNRESET);
             }
         }
     }
+    sk.drop_local_end(&mut lock);
     drop(lock);
     release::finish(sk);
 }

@@ -6,8 +6,8 @@
 //! the first receive buffers and sends the Hello in the connection manager's request. [`replied`]
 //! handles the HelloAck, [`refused`] an errno.
 
-use super::release::{abandoned, finish, release_transport, unreachable_error};
-use super::{bind, close, ipproto};
+use super::release::{connecting, fail, release_transport, unreachable_error};
+use super::{bind, close, ipproto, local};
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
@@ -21,25 +21,17 @@ use crate::sys::errno::{
 };
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
-use crate::sys::net::sock::{Ends, State, SHUTDOWN_MASK};
-use crate::sys::net::trace;
-use crate::transport::{Config, LinkId, Resolver, ResolverId};
+use crate::sys::net::sock::{Ends, State};
+use crate::transport::{LinkId, Resolver, ResolverId};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Time limit (ms) for resolving the peer's hardware address, and again for the route.
 const RESOLVE_TIME: u32 = 2000;
 
-/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
-/// repeats a request for a shorter time.
-const TCP_SYN_RETRIES: u32 = 6;
-
 /// Time before another request to a peer whose backlog is full (ms).
 const BACKLOG_PAUSE: u32 = 1500;
-
-fn connecting(s: State) -> bool {
-    matches!(s, State::SynSent | State::SynRecv)
-}
 
 /// Implements connect(2), with the errnos and descriptor states of TCP.
 pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: bool) -> Result {
@@ -48,7 +40,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     let to = match to {
         Named::Address(a) => a,
         Named::Unspecified => {
-            close::disconnect(sk);
+            close::disconnect(sk, &mut lock);
             call.set_progress(Progress::Unconnected);
             return Ok(());
         }
@@ -84,7 +76,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     if sk.state() == State::Close {
         let e = sk.take_error().err().unwrap_or(ECONNABORTED.into());
         call.set_progress(Progress::Unconnected);
-        close::disconnect(sk);
+        close::disconnect(sk, &mut lock);
         return Err(e);
     }
     // A later owner of the file does not get this connection's SIGIO.
@@ -145,7 +137,9 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
 
 /// Path of one connect attempt: the peer, its address, and the source address by the routes.
 struct Way {
-    resolver: Resolver<SdpSock>,
+    /// `None`: the peer is in this namespace.
+    resolver: Option<Arc<Resolver<SdpSock>>>,
+    ifindex: u32,
     to: Address,
     source: Address,
 }
@@ -167,8 +161,13 @@ fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
         }
         to.scope = route.ifindex;
     }
+    let resolver = match route.is_local && params::local_transport() != 0 {
+        true => None,
+        false => Some(Resolver::new(sk.net(), sk.into())?),
+    };
     Ok(Way {
-        resolver: Resolver::new(sk.net(), sk.into(), route)?,
+        resolver,
+        ifindex: route.ifindex,
         to,
         source: route.source,
     })
@@ -195,10 +194,12 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
 
 /// Starts the resolver after `pause` ms. Its result goes to [`resolved`].
 fn search(sk: &SdpSock, source: Option<&Address>, way: &Way, pause: u32) -> Result {
+    let Some(resolver) = &way.resolver else {
+        return local::request(sk, way.ifindex);
+    };
     let class = sk.traffic_class();
     let class = (class != 0).then_some(class);
-    way.resolver
-        .start(source, &way.to, RESOLVE_TIME, class, pause)
+    resolver.start(source, &way.to, RESOLVE_TIME, class, pause)
 }
 
 /// Handles the result of a resolver: address and route are known, or cannot be found.
@@ -209,18 +210,6 @@ pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
     if let Err(e) = r.and_then(|()| request(sk, &resolver)) {
         fail(sk, |c| c.cm.is_by(search), unreachable_error(e));
     }
-}
-
-/// Returns the configuration of an endpoint that connects.
-fn config(sk: &SdpSock) -> Config {
-    let mut config = setup::config(sk.params());
-    let c = sk.connection();
-    config.mtu_steps = c.cm.mtu_steps();
-    let retries = c.options.timers(sk).syn_count;
-    if c.options.syn_count != 0 || retries < TCP_SYN_RETRIES {
-        config.cm_retries = retries.min(config.cm_retries.into()) as u8;
-    }
-    config
 }
 
 /// Sends the connection request.
@@ -234,10 +223,10 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         sk.connection().fallback.to = None;
         return Err(ENETUNREACH.into());
     }
-    if params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()? {
+    if params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()? {
         return Err(ENETUNREACH.into());
     }
-    let (endpoint, link) = resolver.create(&config(sk), sk.into())?;
+    let (endpoint, link) = resolver.create(&setup::connect_config(sk), sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();
     if !sk.address_is_bound() {
@@ -257,8 +246,8 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         ip_version: if v4 { IpVersion::V4 } else { IpVersion::V6 },
         cap: 0,
         max_adverts: MAX_ADVERTS,
-        desired_remote_receive_size: parts.announced,
-        local_receive_size: parts.announced,
+        desired_remote_receive_size: parts.size,
+        local_receive_size: parts.size,
         local_port: sk.port(),
         src: setup::hello_address(&local.ip),
         dst: setup::hello_address(&sk.remote().ip),
@@ -311,14 +300,13 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         .record(&service, ack.max_adverts);
     let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
     let mut protocol = protocol::Connection::new(&Parameters {
-        local_receive_size: c.announced(c.rx_buffers.size()),
+        local_receive_size: c.rx_buffers.size(),
         remote_receive_size: ack.actual_receive_size,
         local_max_adverts: MAX_ADVERTS.into(),
         remote_max_adverts: ack.max_adverts,
         posted,
         credits: ack.bufs,
-        desired_remote_size: c.announced(LARGE_CHUNK as u32),
-        acks_payload: c.endpoint.as_ref().is_some_and(|c| c.is_local()),
+        desired_remote_size: LARGE_CHUNK as u32,
         zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
     });
     if c.endpoint
@@ -371,6 +359,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let way = way(sk, source.as_ref(), &to)?;
+    let resolver = way.resolver.as_ref().ok_or(ENETUNREACH)?;
     let below = {
         let mut c = sk.connection();
         if !is_current(&c) {
@@ -382,45 +371,13 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
         if let Some(end) = end {
             c.timers.set(Timer::Close, end);
         }
-        c.cm.search_again(way.resolver.clone());
+        c.cm.search_again(resolver.clone());
         below
     };
     below.destroy();
     debug!("{}: new request, after errno {}", Ends(sk), why.0);
     if let Err(e) = search(sk, source.as_ref(), &way, pause) {
-        fail(sk, |c| c.cm.is_by(way.resolver.id()), unreachable_error(e));
+        fail(sk, |c| c.cm.is_by(resolver.id()), unreachable_error(e));
     }
     Ok(())
-}
-
-/// Ends an attempt to connect or accept, if it is still the socket's current one.
-///
-/// All objects of this attempt are removed first: as soon as the state changes, connect(2) may
-/// begin another attempt.
-fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
-    let (slot, below, wakeups) = {
-        let mut c = sk.connection();
-        if !current(&c) {
-            return;
-        }
-        if connecting(sk.state()) && !c.falls_back(sk, e) {
-            sk.set_error(e);
-            trace::connect(sk);
-            debug!("{}: no connection: errno {}", Ends(sk), e.0);
-            sk.set_state(State::Close);
-            sk.add_shutdown(SHUTDOWN_MASK);
-            c.is_not_made();
-        }
-        c.timers.clear(Timer::Close);
-        (c.slot.take(), c.detach(), c.unlock())
-    };
-    below.destroy();
-    match slot {
-        Some(slot) => {
-            wakeups.forget();
-            abandoned(&slot, sk);
-        }
-        None => drop(wakeups),
-    }
-    finish(sk);
 }

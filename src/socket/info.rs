@@ -3,7 +3,7 @@
 //! Information about a connection: `TCP_INFO` and `SDP_INFO`.
 
 use crate::conn::SdpSock;
-use crate::protocol::Mid;
+use crate::protocol::{Mid, BSDH_LEN};
 use crate::sys::bindings as c;
 use crate::sys::net::options::Answer;
 use crate::sys::time::{jiffies, seconds, Jiffies};
@@ -12,17 +12,18 @@ const SECOND: Jiffies = seconds(1);
 
 /// Returns `TCP_INFO`, for the fields with an SDP equivalent.
 pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
-    let c = sk.connection();
+    let mut c = sk.connection();
+    c.counters();
     let mut info = Answer::<c::tcp_info>::new();
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
-    if c.connected() {
+    if c.connected() || c.living_link().is_some() {
         let idle = jiffies().wrapping_sub(c.alive.last()) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
-        i.tcpi_advmss = c
-            .rx_buffers
-            .size()
-            .saturating_sub(crate::protocol::BSDH_LEN as u32);
+        i.tcpi_advmss = match c.local {
+            Some(_) => c.max_payload(),
+            None => c.rx_buffers.size().saturating_sub(BSDH_LEN as u32),
+        };
         i.tcpi_rcv_mss = i.tcpi_advmss;
         i.tcpi_pmtu = c.max_payload();
         i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
@@ -32,8 +33,11 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
     }
     i.tcpi_probes = c.alive.probes().min(255) as u8;
-    i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
-    let in_flight = c.tx.queued().saturating_sub(c.tx.unsent());
+    let (unsent, in_flight) = match &c.local {
+        Some(local) => (local.link.queued(), 0),
+        None => (c.tx.unsent(), c.tx.queued().saturating_sub(c.tx.unsent())),
+    };
+    i.tcpi_notsent_bytes = u32::try_from(unsent).unwrap_or(u32::MAX);
     i.tcpi_bytes_received = c.stats.bytes_received.0;
     i.tcpi_bytes_sent = c.stats.bytes_sent.0;
     i.tcpi_bytes_acked = i.tcpi_bytes_sent.saturating_sub(in_flight as u64);
@@ -47,12 +51,13 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
 
 /// Returns `SDP_INFO` (`include/uapi/sdp.h`).
 pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
-    let connection = sk.connection();
+    let mut connection = sk.connection();
+    connection.counters();
     let mut info = Answer::<c::sdp_info>::new();
     let i = info.fields();
     i.transport = match &connection.endpoint {
+        None if connection.living_link().is_some() => c::SDP_TRANSPORT_LOCAL,
         None => c::SDP_TRANSPORT_NONE,
-        Some(endpoint) if endpoint.is_local() => c::SDP_TRANSPORT_LOCAL,
         Some(_) => c::SDP_TRANSPORT_RDMA,
     }
     .into();

@@ -2,10 +2,10 @@
 
 //! listen(2) and accept(2), and the passive side of connection setup.
 //!
-//! [`Incoming`] handles a request with the peer's Hello. If a listener has space in its backlog, a
-//! socket is created and the HelloAck sent. The socket is established once the peer has received
-//! the HelloAck; then it waits in the listener's queue for accept(2). If the backlog is full, no
-//! reply is sent, and the peer retries, as after a lost SYN.
+//! [`Acceptor::request`] handles a request with the peer's Hello. If a listener has space in its
+//! backlog, a socket is created and the HelloAck sent. The socket is established once the peer has
+//! received the HelloAck; then it waits in the listener's queue for accept(2). If the backlog is
+//! full, no reply is sent, and the peer retries, as after a lost SYN.
 
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;
@@ -21,6 +21,7 @@ use crate::sys::net::family;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::net::unaccepted::Unaccepted;
+use crate::sys::netns::Net;
 use crate::sys::random::hash;
 use crate::transport::{self, Acceptor, Request, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -118,10 +119,8 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
     }
 }
 
-pub(crate) struct Incoming;
-
-impl Acceptor<SdpSock> for Incoming {
-    fn request(request: &Request<'_, SdpSock>) -> Verdict {
+impl Acceptor for SdpSock {
+    fn request(request: &Request<'_, Self>) -> Verdict {
         let Some(namespace) = family::netns_of::<Socket>(request.net()) else {
             return Verdict::Unknown;
         };
@@ -135,7 +134,7 @@ impl Acceptor<SdpSock> for Incoming {
             );
             return Verdict::Reject;
         };
-        if params::sdp_link_layer_ib_only() != 0 && request.is_ethernet() {
+        if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
             return Verdict::Unknown;
         }
         let local = address(&hello, &hello.dst, request.port(), request);
@@ -143,40 +142,61 @@ impl Acceptor<SdpSock> for Incoming {
         if !request.plausible(&local, &remote) {
             return Verdict::Reject;
         }
-        let hash = connection_hash(&local, &remote);
-        let takes = |bound| request.net().bound_dev_eq(bound, request.ifindex());
-        let listener = namespace
-            .ports
-            .lock()
-            .listener(local.port, local.ip, takes, hash);
-        let Some(listener) = listener else {
-            return Verdict::Unknown;
-        };
-        if listener.tcp_is_anothers(&local, &remote, request.ifindex() as i32) {
+        accept_request(
+            request.net(),
+            &local,
+            &remote,
+            request.ifindex(),
+            |child, slot| prepare(child, slot, request, &hello),
+        )
+    }
+}
+
+/// Makes the socket of a new connection for a listener, if that has space in its backlog. `prepare`
+/// sets up the connection.
+pub(super) fn accept_request(
+    net: &Net,
+    local: &Address,
+    remote: &Address,
+    ifindex: u32,
+    prepare: impl FnOnce(&ARef<SdpSock>, &BacklogSlot) -> Result,
+) -> Verdict {
+    let Some(namespace) = family::netns_of::<Socket>(net) else {
+        return Verdict::Unknown;
+    };
+    let hash = connection_hash(local, remote);
+    let takes = |bound| net.bound_dev_eq(bound, ifindex);
+    let listener = namespace
+        .ports
+        .lock()
+        .listener(local.port, local.ip, takes, hash);
+    let Some(listener) = listener else {
+        return Verdict::Unknown;
+    };
+    if listener.tcp_is_anothers(local, remote, ifindex as i32) {
+        debug!(
+            "a request to connect to port {} is refused: TCP has a listener of another user there",
+            local.port
+        );
+        return Verdict::Unknown;
+    }
+    let Some(slot) = BacklogSlot::reserve(&listener) else {
+        namespace.count(|s| s.backlog_drops += 1);
+        debug!(
+            "a request to connect to port {} has to wait: there is no room in the backlog",
+            local.port
+        );
+        return Verdict::Drop;
+    };
+    match begin(&slot, local, remote, prepare) {
+        Ok(()) => Verdict::Accepted,
+        Err(e) => {
             debug!(
-                "a request to connect to port {} is refused: TCP has a listener of another user there",
-                local.port
+                "a request to connect to port {} failed: {:?}",
+                local.port, e
             );
-            return Verdict::Unknown;
-        }
-        let Some(slot) = BacklogSlot::reserve(&listener) else {
-            namespace.count(|s| s.backlog_drops += 1);
-            debug!(
-                "a request to connect to port {} has to wait: there is no room in the backlog",
-                local.port
-            );
-            return Verdict::Drop;
-        };
-        match begin(&slot, request, &hello, &local, &remote) {
-            Ok(()) => Verdict::Accepted,
-            Err(e) => {
-                debug!(
-                    "a request to connect to port {} failed: {:?}",
-                    local.port, e
-                );
-                slot.give_back();
-                Verdict::Drop
-            }
+            slot.give_back();
+            Verdict::Drop
         }
     }
 }
@@ -215,13 +235,12 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     }
 }
 
-/// Creates the socket of a new connection and replies to the request.
+/// Creates the socket of a new connection.
 fn begin(
     slot: &BacklogSlot,
-    request: &Request<'_, SdpSock>,
-    hello: &Hello,
     local: &Address,
     remote: &Address,
+    prepare: impl FnOnce(&ARef<SdpSock>, &BacklogSlot) -> Result,
 ) -> Result {
     if !slot.listener.netns().admits() {
         return Err(ENOBUFS.into());
@@ -229,13 +248,13 @@ fn begin(
     // not accepted yet
     let (child, r) = slot.listener.charged(|| {
         let child = slot.listener.child()?;
-        let r = prepare(&child, slot, request, hello, local, remote);
+        let r = enter(&child, local, remote).and_then(|()| prepare(&child, slot));
         Ok::<_, Error>((child, r))
     })?;
     let Err(e) = r else { return Ok(()) };
     let (begun, slot) = {
         let mut c = child.connection();
-        (c.protocol.is_some(), c.slot.take())
+        (c.protocol.is_some() || c.local.is_some(), c.slot.take())
     };
     if begun && slot.is_none() {
         // `refused` was first and has cleaned up
@@ -245,14 +264,8 @@ fn begin(
     Err(e)
 }
 
-fn prepare(
-    child: &ARef<SdpSock>,
-    slot: &BacklogSlot,
-    request: &Request<'_, SdpSock>,
-    hello: &Hello,
-    local: &Address,
-    remote: &Address,
-) -> Result {
+/// Gives a new socket its addresses and its place in the namespace.
+fn enter(child: &ARef<SdpSock>, local: &Address, remote: &Address) -> Result {
     child.set_local(local);
     child.set_port(local.port);
     child.set_remote(remote);
@@ -261,7 +274,16 @@ fn prepare(
     }
     let namespace = child.netns();
     namespace.enter(child)?;
-    namespace.ports.lock().join(child, local.port)?;
+    namespace.ports.lock().join(child, local.port)
+}
+
+/// Creates the endpoint of a new connection and answers the request.
+fn prepare(
+    child: &ARef<SdpSock>,
+    slot: &BacklogSlot,
+    request: &Request<'_, SdpSock>,
+    hello: &Hello,
+) -> Result {
     let (endpoint, link) = request.create(&setup::config(child.params()), child.clone())?;
     let (size, large) = rx_buffers::first_size(child, hello.adverts() == 1);
     let parts = Prepared::new(endpoint, size)?;
@@ -269,14 +291,14 @@ fn prepare(
         bufs: parts.posted,
         version: protocol::VERSION,
         max_adverts: MAX_ADVERTS.into(),
-        actual_receive_size: parts.announced,
+        actual_receive_size: parts.size,
     };
     let options = slot.listener.connection().options.clone();
     let private_data = {
         let mut c = child.connection();
         c.options = options;
         c.protocol = Some(protocol::Connection::new(&Parameters {
-            local_receive_size: parts.announced,
+            local_receive_size: parts.size,
             remote_receive_size: hello.local_receive_size,
             local_max_adverts: MAX_ADVERTS.into(),
             remote_max_adverts: hello.adverts(),
@@ -286,9 +308,7 @@ fn prepare(
                 true => 0,
                 false => hello.bufs,
             },
-            desired_remote_size: (LARGE_CHUNK as u32)
-                .saturating_add(parts.endpoint.limits().header_aside),
-            acks_payload: parts.endpoint.is_local(),
+            desired_remote_size: LARGE_CHUNK as u32,
             zero_copy: setup::zero_copy(&parts.endpoint),
         }));
         c.slot = Some(slot.clone());
@@ -304,7 +324,7 @@ fn prepare(
         }
         c.options.private_data(ack.encode())
     };
-    request.reply(&link, &private_data)?;
+    link.reply(&private_data)?;
     // arms the receive queue: a message replaces a lost RTU
     child.progress();
     Ok(())

@@ -4,8 +4,8 @@
 
 use super::netns::Netns;
 use super::{
-    bind, close, connect, ipproto, listen, options, poll, receive, release, send, splice, timer,
-    upcalls,
+    bind, close, connect, establish, ipproto, listen, options, poll, receive, release, send,
+    splice, timer,
 };
 use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
@@ -56,7 +56,7 @@ fn work(sk: &SdpSock, jobs: u32) {
         ipproto::fall_back(sk);
     }
     if jobs & JOB_ADMIT != 0 {
-        upcalls::admit(sk);
+        establish::admit(sk);
     }
     if jobs & JOB_RESIZE != 0 {
         rx_buffers::resize(sk);

@@ -38,7 +38,11 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     }
     let within = |low, high| within(v, low, high);
     let _lock = sk.lock();
-    let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.connection().options);
+    let change = |f: &mut dyn FnMut(&mut Options)| {
+        let mut c = sk.connection();
+        f(&mut c.options);
+        c.note_options();
+    };
     match name {
         c::TCP_NODELAY => change(&mut |o| o.no_delay = v != 0),
         c::TCP_CORK => change(&mut |o| o.cork = v != 0),
@@ -121,6 +125,11 @@ fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
     c.no_more();
+    let local = c.local.as_ref().map(|l| l.link.clone());
+    if let Some(link) = local {
+        drop(c);
+        return link.uncork();
+    }
     if nodelay {
         c.cork.lift();
     }
@@ -149,7 +158,11 @@ pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> 
         {
             value.give_int(sk.flag(Flag::KeepOpen).into())
         }
-        _ => value.forward(sk, level, name),
+        _ => {
+            // for SO_MEMINFO
+            sk.connection().note_memory(sk);
+            value.forward(sk, level, name)
+        }
     }
 }
 
@@ -205,20 +218,19 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
         c::SIOCATMARK => {
             sk.progress();
             let c = sk.connection();
-            Ok(c.rx.unread.at_mark().into())
+            Ok(c.unread().at_mark().into())
         }
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if waiting => Ok(0),
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
             sk.progress();
-            if sk.connection().has_untaken() {
-                // with a local peer, more bytes are sent once it has received the earlier ones
-                sk.progress();
-            }
             let c = sk.connection();
             let n = match command {
-                c::SIOCINQ => c.rx.unread.readable(sk.flag(Flag::UrgInline)),
+                c::SIOCINQ => c.unread().readable(sk.flag(Flag::UrgInline)),
                 c::SIOCOUTQ => c.outstanding(),
-                _ => c.tx.unsent(),
+                _ => match &c.local {
+                    Some(local) => local.link.queued(),
+                    None => c.tx.unsent(),
+                },
             };
             Ok(i32::try_from(n).unwrap_or(i32::MAX))
         }
@@ -232,7 +244,7 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf((bytes as usize).saturating_mul(2));
     sk.set_rcvlowat(bytes);
-    if sk.connection().rx.unread.bytes() > 0 {
+    if sk.connection().unread().bytes() > 0 {
         sk.data_ready();
     }
     Ok(())

@@ -15,7 +15,7 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 /// Returns the pending events.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
-    if connection.may_have_events(sk) {
+    if sk.may_have_completions() {
         // polls completions, and arms the notifications from now on
         connection.progress_of_poller();
         drop(connection);
@@ -34,6 +34,9 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
             sk.want_space();
             connection.space_wanted = true;
             connection.await_memory(sk);
+            if let Some(local) = &connection.local {
+                local.link.await_space(sk);
+            }
         },
         || {
             // arms the notification of completions that free space
@@ -70,7 +73,7 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     if matches!(state, State::SynSent | State::SynRecv) {
         return events;
     }
-    let (unread, inline) = (&connection.rx.unread, sk.flag(Flag::UrgInline));
+    let (unread, inline) = (connection.unread(), sk.flag(Flag::UrgInline));
     if unread.reaches(sk.rcvlowat(), inline, || connection.is_full(sk)) {
         events |= READABLE;
     }

@@ -2,6 +2,8 @@
 
 //! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2) where it copies.
 
+use super::local_receive;
+use super::receive_call::{ended, Call};
 use crate::conn::unread::Urgent;
 use crate::conn::zcopy::{self, recv::Look};
 use crate::conn::{Connection, SdpSock};
@@ -20,7 +22,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         return Err(ENOTCONN.into());
     }
     if flags & c::MSG_OOB != 0 {
-        return receive_urgent(sk, to);
+        return receive_urgent(sk, &mut lock, to);
     }
     let len = to.space();
     let timeout = sk.receive_timeout(flags & c::MSG_DONTWAIT != 0);
@@ -40,10 +42,13 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     };
     let offset = sk.peek_offset();
     if call.peek && offset > 0 {
-        let position = sk.connection().rx.unread.position();
+        let position = sk.connection().unread().position();
         call.peeked = position.wrapping_add(offset as u64);
     }
-    let r = call.run(&mut lock, to, target, timeout);
+    let r = match call.run_local(&mut lock, to, target, timeout) {
+        Some(r) => r,
+        None => call.run(&mut lock, to, target, timeout),
+    };
     if offset >= 0 {
         let by = call.copied as isize;
         sk.move_peek_offset(if call.peek { by } else { by.wrapping_neg() });
@@ -68,28 +73,6 @@ fn rest(sk: &SdpSock, c: &Connection) -> i32 {
     i32::try_from(bytes.max(more.into())).unwrap_or(i32::MAX)
 }
 
-/// Returns true if nothing more will arrive, or an error is pending.
-pub(super) fn ended(sk: &SdpSock) -> bool {
-    sk.has_error()
-        || sk.shutdown() & RCV_SHUTDOWN != 0
-        || sk.peer_has_ended()
-        || sk.state() == State::Close
-}
-
-struct Call<'a> {
-    sk: &'a SdpSock,
-    peek: bool,
-    discard: bool,
-    /// Set once the call is counted.
-    begun: bool,
-    /// Set if the call returns the number of bytes left (`TCP_INQ`).
-    inq: bool,
-    len: usize,
-    copied: usize,
-    /// With `MSG_PEEK`: position behind the peeked bytes.
-    peeked: u64,
-}
-
 /// Result of [`Call::step`].
 enum Found {
     /// Bytes were copied; there may be more.
@@ -98,17 +81,11 @@ enum Found {
     Mark,
     /// The next bytes are in an advert of the peer.
     Advert,
-    /// Bytes have arrived that were not polled.
-    Unpolled,
     /// No bytes.
     Nothing,
 }
 
 impl Call<'_> {
-    fn left(&self) -> usize {
-        self.len.saturating_sub(self.copied)
-    }
-
     fn run(
         &mut self,
         lock: &mut Locked<'_>,
@@ -127,7 +104,6 @@ impl Call<'_> {
                 match self.step(to)? {
                     Found::Copied => {}
                     Found::Mark => return Ok(()),
-                    Found::Unpolled => sk.progress(),
                     Found::Advert => {
                         advert = true;
                         break;
@@ -221,26 +197,6 @@ impl Call<'_> {
         true
     }
 
-    /// Returns the result of a call that must not wait for more; `None` if it may wait.
-    fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
-        let sk = self.sk;
-        if self.copied > 0 || ended && sk.peer_has_ended() {
-            return Some(Ok(()));
-        }
-        if ended {
-            if let Err(e) = sk.take_error() {
-                return Some(Err(e));
-            }
-            if sk.shutdown() & RCV_SHUTDOWN != 0 {
-                return Some(Ok(()));
-            }
-            if sk.state() == State::Close {
-                return Some(Err(ENOTCONN.into()));
-            }
-        }
-        (timeout == 0).then_some(Err(EAGAIN.into()))
-    }
-
     /// Copies bytes of one buffer.
     fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Found> {
         let sk = self.sk;
@@ -249,7 +205,6 @@ impl Call<'_> {
             let mut c = sk.connection();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
-                c.polling.called();
                 self.inq |= c.options.inq;
             }
             let unread = &c.rx.unread;
@@ -259,7 +214,6 @@ impl Call<'_> {
             match c.rx.take(next.at) {
                 Some(taken) => (taken, next),
                 None if c.holds_advert() => return Ok(Found::Advert),
-                None if c.is_pending() => return Ok(Found::Unpolled),
                 None => return Ok(Found::Nothing),
             }
         };
@@ -302,17 +256,20 @@ impl Call<'_> {
 }
 
 /// recv(2) with `MSG_OOB`.
-fn receive_urgent(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
+fn receive_urgent(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>) -> Result<usize> {
     sk.progress();
     let peek = to.flags() & c::MSG_PEEK != 0;
+    let inline = sk.flag(Flag::UrgInline);
+    let local = local_receive::urgent(sk, lock, peek || inline);
     let byte = {
         let mut c = sk.connection();
-        match c.rx.unread.urgent {
-            _ if sk.flag(Flag::UrgInline) => return Err(EINVAL.into()),
+        let urgent = local.unwrap_or(c.unread().urgent);
+        match urgent {
+            _ if inline => return Err(EINVAL.into()),
             Urgent::None | Urgent::Read(_) => return Err(EINVAL.into()),
             _ if sk.state() == State::Close && !sk.peer_has_ended() => return Err(ENOTCONN.into()),
             Urgent::Valid(byte, at) => {
-                if !peek {
+                if !peek && local.is_none() {
                     c.rx.unread.urgent = Urgent::Read(at);
                 }
                 byte

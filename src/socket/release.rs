@@ -5,10 +5,12 @@
 use crate::conn::closing::CloseEvent;
 use crate::conn::timers::Timer;
 use crate::conn::{BacklogSlot, Connection, SdpSock};
+use crate::sys::debug::debug;
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
 };
-use crate::sys::net::sock::{Sock, State};
+use crate::sys::net::sock::{Ends, Sock, State, SHUTDOWN_MASK};
+use crate::sys::net::trace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
@@ -65,20 +67,22 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
 pub(super) fn finish(sk: &SdpSock) {
     let over = {
         let c = sk.connection();
-        c.closing.is_orphaned() && c.cm.is_idle()
+        c.closing.is_orphaned() && c.is_idle()
     };
     if over {
         if sk.state() != State::Close {
             sk.set_state(State::Close);
         }
         sk.clear_timer();
-        {
+        let local = {
             let mut c = sk.connection();
             c.rx.clear();
             // the device may hold a reference to the socket for a while
             c.rx_buffers.reset();
             sk.set_memory(0, 0);
-        }
+            c.take_local()
+        };
+        drop(local);
         sk.netns().leave(sk);
     }
 }
@@ -89,4 +93,40 @@ pub(super) fn unreachable_error(e: Error) -> Errno {
         ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,
         e => e,
     }
+}
+
+pub(super) fn connecting(s: State) -> bool {
+    matches!(s, State::SynSent | State::SynRecv)
+}
+
+/// Ends an attempt to connect or accept, if it is still the socket's current one.
+///
+/// All objects of this attempt are removed first: as soon as the state changes, connect(2) may
+/// begin another attempt.
+pub(super) fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
+    let (slot, below, wakeups) = {
+        let mut c = sk.connection();
+        if !current(&c) {
+            return;
+        }
+        if connecting(sk.state()) && !c.falls_back(sk, e) {
+            sk.set_error(e);
+            trace::connect(sk);
+            debug!("{}: no connection: errno {}", Ends(sk), e.0);
+            sk.set_state(State::Close);
+            sk.add_shutdown(SHUTDOWN_MASK);
+            c.is_not_made();
+        }
+        c.timers.clear(Timer::Close);
+        (c.slot.take(), c.detach(), c.unlock())
+    };
+    below.destroy();
+    match slot {
+        Some(slot) => {
+            wakeups.forget();
+            abandoned(&slot, sk);
+        }
+        None => drop(wakeups),
+    }
+    finish(sk);
 }

@@ -2,13 +2,13 @@
 
 //! sendmsg(2) and the calls that end in it: write(2), send(2), sendfile(2), splice(2).
 
-use super::call::Call;
-use super::netns;
+use super::call::{may_choose, Call};
 use super::send_space::Space;
+use super::{local_send, netns};
 use crate::conn::room::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
 use crate::conn::wait::SpaceWanted;
-use crate::conn::zcopy::detached::Added;
+use crate::conn::zcopy::memory::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, ENOMEM, EOPNOTSUPP, EPIPE};
@@ -27,11 +27,23 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
         return Err(EOPNOTSUPP.into());
     }
     let mut lock = sk.lock();
-    let notice = ZerocopyCompletion::begin(message, sk)?;
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
+    if let Err(e) = wait_connected(sk, &mut lock, &mut timeout) {
+        return Err(sk.stream_error(e, flags));
+    }
+    let notice = ZerocopyCompletion::begin(message, sk)?;
+    if let Some((r, copied)) = local_send::send(sk, &mut lock, message, notice.as_ref(), timeout) {
+        let sent = message.taken();
+        if let Some(notice) = notice.filter(|_| sent > 0) {
+            notice.sent(copied);
+        }
+        return match r {
+            Err(e) if sent == 0 => Err(sk.stream_error(e, flags)),
+            _ => Ok(sent),
+        };
+    }
     let mut call = Call::new(notice.as_ref());
-    let r = wait_connected(sk, &mut lock, &mut timeout)
-        .and_then(|()| queue(sk, &mut lock, message, &mut call, timeout));
+    let r = queue(sk, &mut lock, message, &mut call, timeout);
     let copied = call.copied;
     let sent = message.taken();
     if let Some(notice) = notice.filter(|_| sent > 0) {
@@ -112,11 +124,6 @@ fn queue(
     }
 }
 
-/// Returns true if the call may choose between copy and zero copy.
-fn may_choose(message: &SendMsg<'_>) -> bool {
-    message.flags() & c::MSG_OOB == 0 && !message.is_spliced()
-}
-
 /// Sends the next bytes of a call that does not only copy. `None`: check again. Otherwise, the
 /// number of bytes to copy next.
 ///
@@ -139,10 +146,10 @@ fn by_parts(
         let may_wait = *timeout != 0;
         let mut wanted = None;
         let added = last_check(
-            call.add(sk, message, may_wait),
+            call.add(sk, lock, message, may_wait),
             |added| *added == Added::Full,
             || wanted = request_space(sk, !may_wait),
-            || call.add(sk, message, may_wait),
+            || call.add(sk, lock, message, may_wait),
         );
         match added {
             Added::Block => return Ok(None),
@@ -210,6 +217,9 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
 /// Handles the end of the data that `MSG_MORE` has announced.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
+    if let Some(link) = sk.with(|c| c.living_link().cloned()) {
+        return link.uncork();
+    }
     sk.connection().no_more();
     zcopy::spliced::flush(sk);
     sk.progress();
@@ -222,7 +232,7 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
 fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-    if let Err(e) = buffer.map_send(space.mapper.take().as_ref()) {
+    if let Err(e) = buffer.map_send(&space.mapper.take().ok_or(EPIPE)?) {
         // the connection has just ended, or its device is being removed, which ends it
         return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }

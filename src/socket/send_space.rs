@@ -52,7 +52,7 @@ impl Space {
             self.chunk = c.tx.open(size);
         }
         if self.chunk.is_none() {
-            self.mapper = c.endpoint.as_ref().and_then(|c| c.mapper()).cloned();
+            self.mapper = c.mapper();
         }
         (self.bytes, self.size) = (free, size);
         Ok(true)

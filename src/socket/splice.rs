@@ -3,7 +3,7 @@
 //! splice(2) from a socket: the pipe gets the pages of receive buffers, as by `tcp_splice_read()`.
 //! recvmsg copies what uses little of a buffer, and all of a connection without a device.
 
-use super::receive::ended;
+use super::receive_call::ended;
 use crate::conn::{zcopy, SdpSock};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::message::PipeSink;
@@ -36,7 +36,6 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
         if to.left < len {
             let mut c = sk.connection();
             c.stats.receive_calls += 1;
-            c.polling.called();
             return Ok(Some(len.saturating_sub(to.left)));
         }
         let at_mark = next == Next::Mark;
@@ -60,7 +59,7 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
 /// Gives pages of one buffer to the pipe.
 fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     let mut c = sk.connection();
-    if c.endpoint.as_ref().is_none_or(|e| e.is_local()) {
+    if c.endpoint.is_none() {
         return Next::Copy;
     }
     // as on TCP, the urgent byte ends the call even if MSG_OOB has read it, or SO_OOBINLINE is set
@@ -69,10 +68,6 @@ fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     };
     let may_give = c.may_give();
     let Some((memory, bytes)) = c.rx.take(next.at) else {
-        if !c.holds_advert() && c.is_pending() {
-            c.progress();
-            return Next::Again;
-        }
         drop(c);
         zcopy::recv::refuse(sk);
         return Next::Nothing;

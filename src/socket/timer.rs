@@ -2,6 +2,7 @@
 
 //! Actions of a socket's timer; its deadlines are in [`keepalive`].
 
+use super::local;
 use super::release::lost;
 use crate::conn::closing::{CloseAction, CloseEvent};
 use crate::conn::timers::Timer;
@@ -14,8 +15,10 @@ pub(super) fn expired(sk: &SdpSock) {
     // polls completions, which may include replies
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
+    let (mut repeated, mut corked) = (None, None);
     let (closing, short, trim) = {
         let mut c = sk.connection();
+        c.note_progress(false);
         if due(keepalive::user_timeout_due(sk, &c)) {
             c.stats.timeouts += 1;
             c.close_on(CloseEvent::Failed, ETIMEDOUT);
@@ -32,11 +35,10 @@ pub(super) fn expired(sk: &SdpSock) {
             c.cork.lift();
             c.end_collection();
             c.progress();
+            corked = c.living_link().cloned();
         }
-        if c.timers.take_due(Timer::Kick, now) {
-            if let Some(endpoint) = c.endpoint.as_mut() {
-                endpoint.poke();
-            }
+        if c.timers.take_due(Timer::Retry, now) {
+            repeated = c.cm.repeated.take();
         }
         if c.timers.take_due(Timer::Space, now) {
             c.check_memory();
@@ -56,6 +58,12 @@ pub(super) fn expired(sk: &SdpSock) {
         let due = |timer| c.timers.is_due(timer, now);
         (due(Timer::Close), due(Timer::Memory), trim)
     };
+    if let Some(link) = corked {
+        link.uncork();
+    }
+    if let Some(request) = repeated {
+        local::repeat(sk, request);
+    }
     if trim {
         sk.trim_if_idle();
     }

@@ -42,12 +42,6 @@ const size_t sdp_h_layouts[] = {
 	sizeof(struct sdp_h_protect),
 };
 
-/* Copies memory that others may write meanwhile. */
-void sdp_h_copy(void *to, const void *from, size_t n)
-{
-	memcpy(to, from, n);
-}
-
 /* Uses a random key that never changes. */
 u32 sdp_h_hash(const void *bytes, size_t n)
 {

@@ -275,13 +275,6 @@ bool sdp_h_is_crowded(void)
 	return need_resched() || !single_task_running();
 }
 
-/* cond_resched() does nothing under lazy preemption. */
-void sdp_h_give_way(void)
-{
-	if (need_resched())
-		schedule();
-}
-
 int sdp_h_wq_start(void)
 {
 	sdp_h_wq = alloc_workqueue("ib_sdp", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);

@@ -105,42 +105,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies `len` bytes from `from_offset` on to other pages, from `offset` on. Programs may
-    /// access both meanwhile, and then see old and new bytes.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: beyond either. `EACCES`: the others are not pinned for writing.
-    pub(crate) fn copy_to(
-        &self,
-        from_offset: usize,
-        to: &Pages,
-        offset: usize,
-        len: usize,
-    ) -> Result {
-        let fits = |at: usize, p: &Pages| at.checked_add(len).is_some_and(|end| end <= p.len());
-        if !fits(from_offset, self) || !fits(offset, to) {
-            return Err(EINVAL);
-        }
-        if !to.written {
-            return Err(EACCES);
-        }
-        // SAFETY: By the invariants both are pinned and contain as many bytes, counted from their
-        // offsets. Pages pinned for writing may be written.
-        unsafe {
-            c::sdp_h_copy_pages(
-                to.pages.as_ptr().cast_mut(),
-                (to.offset as usize).saturating_add(offset),
-                self.pages.as_ptr().cast_mut(),
-                (self.offset as usize).saturating_add(from_offset),
-                len,
-            )
-        };
-        Ok(())
-    }
-
     /// Copies bytes from `offset` on to fill `to`. The program may write to them meanwhile: the
-    /// copy may then contain old and new bytes.
+    /// copy then has some of each.
     ///
     /// # Errors
     ///
@@ -150,7 +116,7 @@ impl Pages {
         if end > self.len() {
             return Err(EINVAL);
         }
-        // SAFETY: By the invariants they are pinned and contain as many bytes, counted from their
+        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their
         // offset.
         unsafe {
             c::sdp_h_copy_from_pages(
@@ -161,6 +127,28 @@ impl Pages {
             )
         };
         Ok(())
+    }
+
+    /// Copies `len` bytes from `offset` on to a receive call, which advances. Does not wait for the
+    /// call's memory. Returns the number of bytes, fewer if that is not present.
+    ///
+    /// # Safety
+    ///
+    /// `to` is a valid destination that nobody else uses.
+    pub(in crate::sys) unsafe fn give(
+        &self,
+        to: *mut c::iov_iter,
+        offset: usize,
+        len: usize,
+    ) -> usize {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.len());
+        if !fits || len == 0 {
+            return 0;
+        }
+        let from = self.pages.as_ptr().cast_mut();
+        // SAFETY: The iterator is valid, by the caller. By the invariants the pages hold as many
+        // bytes, counted from their offset.
+        unsafe { c::sdp_h_give_pages(to, from, (self.offset as usize).saturating_add(offset), len) }
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -299,35 +299,7 @@ void sdp_h_unlock_pages(struct sdp_h_locked *locked)
 	locked->user = NULL;
 }
 
-/*
- * Copies from pages to pages. Offsets are relative to the first page of each. The result is
- * undefined if a program receives into memory that it is sending.
- */
-void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
-		      size_t len)
-{
-	while (len) {
-		size_t t = offset_in_page(to_offset), f = offset_in_page(from_offset);
-		size_t n = min(len, PAGE_SIZE - max(t, f));
-		struct page *page = to[to_offset / PAGE_SIZE];
-		char *dst = kmap_local_page(page);
-		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
-
-		/* most buffers have equal offsets: copying whole pages is the fastest method */
-		if (n == PAGE_SIZE)
-			copy_page(dst, (void *)src);
-		else
-			memcpy(dst + t, src + f, n);
-		kunmap_local(src);
-		kunmap_local(dst);
-		flush_dcache_page(page);
-		to_offset += n;
-		from_offset += n;
-		len -= n;
-	}
-}
-
-/* Copies from pages; the offset is relative to the first one. */
+/* Copies from pages; the offset counts from the first one. */
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len)
 {
 	while (len) {
@@ -338,6 +310,25 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 		offset += n;
 		len -= n;
 	}
+}
+
+/*
+ * Copies from pages to a receive call without waiting for its memory; the offset counts from the
+ * first page. Returns the number of bytes, fewer at a page that is not there.
+ */
+size_t sdp_h_give_pages(struct iov_iter *to, struct page **from, size_t offset, size_t len)
+{
+	size_t done = 0, n, got;
+
+	pagefault_disable();
+	do {
+		n = min(len - done, PAGE_SIZE - offset_in_page(offset));
+		got = copy_page_to_iter(from[offset / PAGE_SIZE], offset_in_page(offset), n, to);
+		offset += got;
+		done += got;
+	} while (got == n && done < len);
+	pagefault_enable();
+	return done;
 }
 
 /* --- Lists for DMA ------------------------------------------------------------------------- */

@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Transports: the carriers of messages.
+//! Connections by an RDMA device: InfiniBand, or RoCE.
 //!
-//! An [`Endpoint`] is one end of a connection. It sends and receives messages in order and does
-//! not interpret them. [`rdma`] uses an RDMA device; [`local`] connects two sockets of one kernel;
-//! [`dispatch`] selects one of them for callers that need not know the difference.
+//! A connection has two halves with separate lifetimes. The [`Endpoint`] carries messages in order
+//! and does not interpret them. It is used under the connection's lock, a spinlock: its methods
+//! never sleep. The [`CmLink`] is the connection manager's side; it calls the connection's owner
+//! ([`Upcalls`]) in process context, one call at a time.
 //!
-//! A transport is used under the connection's lock, a spinlock: its methods never sleep. It may be
-//! dropped in any context.
+//! * [`resolve`]: from an IP address to a route and a link (active side);
+//! * [`connect`]: REQ and its replies;
+//! * [`mod@listen`]: listening ports;
+//! * [`accept`]: connection requests (passive side);
+//! * [`cm_link`]: the life of a connection and its end; [`phase`]: its phases;
+//! * [`endpoint`]: the messages;
+//! * [`registry`]: devices, listening ports, and the clients of each device;
+//! * [`device`]: arrival and removal of devices.
+//!
+//! **References.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner in
+//! turn. The owner breaks the cycle by dropping them: on close, on a refusal, and on
+//! [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped in any
+//! context, in upcalls and under spinlocks: the module's workqueue destroys their parts, and may
+//! drop the owner's last reference. The drop of a connected link disconnects from the peer.
+//!
+//! **Locks.** The lock of [`registry`] is a mutex, inner to all locks of the owner that may sleep;
+//! no upcall is made under it. The state of a link has a spinlock under which nothing is called.
 //!
 //! # Memory of programs
 //!
@@ -17,8 +33,8 @@
 //!
 //! | step | context | call |
 //! |---|---|---|
-//! | get a block | lock | [`Endpoint::spares`], else [`Endpoint::pinning`] |
-//! | ... or allocate it | sleeps | [`Pinning::make`] |
+//! | get a block | lock | [`Endpoint::spares`], else `BlockPool::pinning` |
+//! | ... or allocate it | sleeps | `Pinning::make` |
 //! | pin, map | sleeps | `Pinned::pin_source`, `Pinned::pin_destination`; if refused, copy |
 //! | post the block | lock | [`Endpoint::post_block`]; keep a `Pinned::watch` |
 //! | grant access | lock | [`Endpoint::register`], send the [`Key`], [`Endpoint::flush`] |
@@ -68,25 +84,33 @@
 //! **When the device is removed**, no step waits for a program. Mappings belong to the transport
 //! ([`crate::sys::rdma::mapper`]) and end with it. Pinning may fault, and a page fault has no time
 //! limit. So a [`Pinned`] holds the device only after pinning, and its owner posts or releases it
-//! without accessing the program's memory. A [`Pinning`] does not hold the device.
+//! without accessing the program's memory. A `Pinning` does not hold the device.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
-pub(crate) mod dispatch;
-pub(crate) mod local;
+mod accept;
+mod cm_link;
+mod connect;
+mod device;
+mod endpoint;
+mod listen;
 mod phase;
-pub(crate) mod rdma;
+mod registry;
+mod resolve;
 mod types;
 pub(crate) mod upcalls;
 
-pub(crate) use dispatch::{start, usable_address, Acceptor, CmLink, Endpoint, Request, Resolver};
-pub(crate) use local::CopyJob;
-pub(crate) use rdma::{listen, Listening, Service};
-pub(crate) use types::{Completion, Config, Head, Limits, NotifyOn, BSDH, HEAD};
+pub(crate) use accept::{Acceptor, Request};
+pub(crate) use cm_link::CmLink;
+pub(crate) use device::{start, Service};
+pub(crate) use endpoint::Endpoint;
+pub(crate) use listen::{listen, Listening};
+pub(crate) use resolve::Resolver;
+pub(crate) use types::{Completion, Config, Limits};
 pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;
-pub(crate) use crate::memory::pinned::{Pinned, Pinning};
+pub(crate) use crate::memory::pinned::Pinned;
 pub(crate) use crate::sys::netns::Net;
 pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
@@ -96,3 +120,5 @@ pub(crate) use crate::sys::rdma::queues::Status;
 pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
 pub(crate) use crate::sys::rdma::send::queue::{SendCompletion, Unacknowledged};
+
+use crate::sys::rdma::cm::SERVICE_ID;

@@ -4,12 +4,6 @@
 
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::queues::Status;
-use kernel::prelude::*;
-
-/// Maximum size of a header, including message bytes without a buffer of their own.
-pub(crate) const HEAD: usize = 40;
-/// Size of the header before the payload of Data (BSDH).
-pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
@@ -17,70 +11,26 @@ pub(crate) struct Limits {
     pub(crate) receive_slots: u16,
     /// Maximum number of payload segments in one message.
     pub(crate) max_sge: u8,
-    /// Bytes of a message that use no space in the receive buffer.
-    pub(crate) header_aside: u32,
     /// Maximum number of program pages in one block of pinned memory; 0: no zero copy.
     pub(crate) pinned_pages: u16,
     /// Set if the connector has to send the first message (MPA).
     pub(crate) connector_first: bool,
 }
 
-/// Kinds of receive completions to be notified of.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
-pub(crate) enum NotifyOn {
-    /// Messages with [`SendWr::solicited`](super::SendWr::solicited); others only while
-    /// [`Upcalls::is_watched`](super::Upcalls::is_watched). A later call polls the others.
-    Solicited,
-    /// All messages.
-    Next,
-}
-
 /// Completion of a receive.
 pub(crate) enum Completion {
     /// A message has arrived.
     Received {
-        /// Buffer with the message from its start, without the bytes in `head`.
+        /// Buffer with the message from its start.
         buffer: Buffer,
-        /// Length of the message, including `head`.
+        /// Length of the message.
         len: u32,
-        /// First bytes of the message: exactly its headers, if they arrived outside the buffer.
-        head: Option<Head>,
     },
     /// No message will arrive in this buffer.
     Failed {
         /// Reason.
         status: Status,
     },
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Head {
-    bytes: [u8; HEAD],
-    len: u8,
-}
-
-impl Head {
-    pub(super) const EMPTY: Self = Head {
-        bytes: [0; HEAD],
-        len: 0,
-    };
-
-    /// Copies `from`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: more than [`HEAD`] bytes.
-    pub(super) fn new(from: &[u8]) -> Result<Self> {
-        let mut bytes = [0; HEAD];
-        let to = bytes.get_mut(..from.len()).ok_or(EINVAL)?;
-        to.copy_from_slice(from);
-        let len = from.len() as u8;
-        Ok(Head { bytes, len })
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len.into()).unwrap_or_default()
-    }
 }
 
 /// Parameters of a connection.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Upcalls of a transport to the layer above it.
+//! Upcalls of the transport to the layer above it.
 
 use crate::sys::rdma::cm::REPLY_DATA;
 use kernel::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) enum Disconnect {
 pub(crate) struct LinkId(usize);
 
 impl LinkId {
-    pub(super) fn of<T>(link: &T) -> Self {
+    pub(crate) fn of<T>(link: &T) -> Self {
         LinkId(core::ptr::from_ref(link).addr())
     }
 }
@@ -50,38 +50,16 @@ pub(crate) enum Attempt {
 
 /// Owner of a connection.
 ///
-/// Context: process, without locks other than a socket lock of the caller, may sleep, one call at a
-/// time for each link. All connection setup of the host waits meanwhile. Upcalls for a dropped
-/// connection may still arrive for a short time.
+/// Context: process, without locks, may sleep, one call at a time for each link. All connection
+/// setup of the host waits meanwhile. Upcalls for a dropped connection may still arrive for a short
+/// time.
 ///
 /// Each upcall contains its [`LinkId`] or [`ResolverId`]: an owner that has replaced a
 /// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
 pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
-    /// [`super::Acceptor`] of connection requests.
-    type Acceptor: 'static;
-
     /// [`super::Endpoint::poll_receive`] has a completion. Context: any, including hard interrupts,
     /// with locks of the transport held. Only wakes.
     fn receive_ready(&self);
-
-    /// [`Upcalls::receive_ready`] from a task that may sleep once it has released its lock.
-    /// Returns true if the task has to call [`Upcalls::drain`] then, in place of a worker.
-    fn receive_ready_by_task(&self) -> bool;
-
-    /// Drains the receive queue of an owner whose socket is closed.
-    fn drain(&self);
-
-    /// The peer has drained all messages sent to it ([`super::Endpoint::arm_drain`]). Context:
-    /// the peer's task, without locks, may sleep.
-    fn taken(&self);
-
-    /// Returns true if a poller waits for messages that the owner is not notified of. Context: as
-    /// [`Upcalls::receive_ready`].
-    fn is_watched(&self) -> bool;
-
-    /// The peer performs a copy that a waiting task of the owner can share
-    /// ([`super::Endpoint::copy_job`]). The upcall wakes that task. Context: process.
-    fn help(&self);
 
     /// [`super::Endpoint::poll_send`] has a completion, or blocks were released. Context: as
     /// [`Upcalls::receive_ready`].

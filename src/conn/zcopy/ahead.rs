@@ -35,6 +35,9 @@ impl NextTx {
 impl Connection {
     /// Returns the number of unacknowledged bytes, without those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
+        if let Some(local) = &self.local {
+            return local.link.outstanding();
+        }
         let detached = self.zcopy.blocks.detached_bytes();
         self.tx.queued().saturating_add(detached)
     }

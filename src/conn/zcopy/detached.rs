@@ -13,35 +13,28 @@
 
 use super::super::{keepalive, Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::Advert;
-use super::memory::PinnedCall;
+use super::local;
+use super::memory::{Added, PinnedCall, Waits, LEAST};
 use super::tx_blocks::Retired;
 use crate::memory::notify::{Accounting, Notify};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
+use crate::sys::net::sock::Locked;
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 
-/// Minimum size of a block in bytes.
-pub(crate) const LEAST: usize = 16384;
-
-/// Result of an attempt to add a block.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Added {
-    /// Bytes of the call were added.
-    Block,
-    /// The maximum number of blocks is in flight.
-    Full,
-    /// The next bytes, this many, should be copied.
-    Copy(usize),
-}
-
 /// Adds the next bytes of a call as a block whose completion is `notice`. Context: process, socket
 /// lock held.
-pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyCompletion) -> Added {
+pub(crate) fn add(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    notice: &ZerocopyCompletion,
+) -> Added {
     let want = {
         let c = sk.connection();
-        if !c.zcopy.blocks.has_space() {
+        if !c.has_block_space() {
             return Added::Full;
         }
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
@@ -70,7 +63,10 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyComp
     };
     let size = memory.len();
     memory.notify(Notify::Call(notice.piece()));
-    let added = push(sk, memory, first, Waits::Completion);
+    let added = match sk.local_end(lock) {
+        Some(end) => local::push(sk, end, memory, Waits::Completion),
+        None => push(sk, memory, first, Waits::Completion),
+    };
     if added == Added::Block {
         message.advance(size);
     }
@@ -87,17 +83,6 @@ pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     message.give_back(1);
     let [first] = first;
     Some(first)
-}
-
-/// Waiter for the completion of a block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// The call, which has `left` more bytes.
-    Caller { left: usize },
-    /// The program, for its completion.
-    Completion,
-    /// Threads that write to the block, which is write-protected.
-    Writers,
 }
 
 /// Adds memory as the last block, or releases it on failure.
@@ -183,14 +168,10 @@ impl Connection {
             let Some(endpoint) = self.endpoint.as_mut() else {
                 continue;
             };
-            let copies = endpoint.is_local();
-            let Ok(mut memory) = endpoint.take_back(memory.id) else {
+            let Ok(memory) = endpoint.take_back(memory.id) else {
                 // released with the transport
                 continue;
             };
-            if in_messages > 0 && copies {
-                memory.was_copied();
-            }
             wakeups.add(Wakeup::Released);
             let z = self.zcopy.get_mut();
             if let Some(slot) = z.and_then(|z| z.released.iter_mut().find(|p| p.is_none())) {

@@ -8,6 +8,7 @@ use super::advert::Advert;
 use super::posted::Posted;
 use crate::memory::budget::Account;
 use crate::memory::notify::Notify;
+use crate::memory::spares::BlockPool;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Access, Endpoint, Pinned, Watch};
@@ -16,6 +17,31 @@ use kernel::sync::Arc;
 
 /// Time without a transfer after which a connection frees spare blocks.
 const IDLE: Jiffies = milliseconds(1000);
+
+/// Minimum size of a block in bytes.
+pub(crate) const LEAST: usize = 16384;
+
+/// Result of an attempt to add a block.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Bytes of the call were added.
+    Block,
+    /// The maximum number of blocks is in flight.
+    Full,
+    /// The next bytes, this many, should be copied.
+    Copy(usize),
+}
+
+/// Waiter for the completion of a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// The call, which has `left` more bytes.
+    Caller { left: usize },
+    /// The program, for its completion.
+    Completion,
+    /// Threads that write to the block, which is write-protected.
+    Writers,
+}
 
 /// Pinned memory of a call that the transport does not own. The drop releases the memory and
 /// returns the block to the connection. Context of the drop: process, without the connection's
@@ -64,6 +90,11 @@ impl<'a> PinnedCall<'a> {
         self.len
     }
 
+    /// Returns the memory, which the caller then releases.
+    pub(super) fn into_memory(mut self) -> Option<Pinned> {
+        self.memory.take()
+    }
+
     /// Posts the block to the transport, if possible.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
         let memory = self.memory.take()?;
@@ -105,6 +136,30 @@ impl Drop for PinnedCall<'_> {
 }
 
 impl Connection {
+    /// Runs `f` on the spare blocks, while there is a connection.
+    fn with_spares<R>(&mut self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
+        match (&mut self.endpoint, &self.local) {
+            (Some(endpoint), _) => Some(f(endpoint.spares())),
+            (None, Some(local)) => local.link.with_spares(f),
+            (None, None) => None,
+        }
+    }
+
+    /// Sets the time to free spare blocks.
+    pub(super) fn trims_later(&mut self, sk: &SdpSock) {
+        if !self.timers.is_set(Timer::Trim) {
+            self.set_timer(sk, Timer::Trim, IDLE);
+        }
+    }
+
+    /// Returns true if another block may be added.
+    pub(super) fn has_block_space(&self) -> bool {
+        match &self.local {
+            Some(local) => local.link.has_block_space(),
+            None => self.zcopy.blocks.has_space(),
+        }
+    }
+
     /// Takes memory back from the transport, or returns a watch for its release at the transport's
     /// destruction: if the connection was `lost`, the endpoint is `None` or another connection's.
     pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
@@ -134,11 +189,11 @@ impl SdpSock {
     pub(super) fn space_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
-            let endpoint = c.endpoint.as_mut()?;
-            if let Some(block) = endpoint.spares().best_for(piece) {
-                return Some(block);
+            let found = c.with_spares(|s| s.best_for(piece).ok_or_else(|| s.pinning().clone()))?;
+            match found {
+                Ok(block) => return Some(block),
+                Err(pinning) => pinning,
             }
-            endpoint.pinning()?
         };
         pinning.make().ok()
     }
@@ -147,12 +202,8 @@ impl SdpSock {
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = memory.into_spare();
         let mut c = self.connection();
-        match c.endpoint.as_mut() {
-            Some(endpoint) => endpoint.spares().keep(spare),
-            None => return,
-        }
-        if !c.timers.is_set(Timer::Trim) {
-            c.set_timer(self, Timer::Trim, IDLE);
+        if c.with_spares(|s| s.keep(spare)).is_some() {
+            c.trims_later(self);
         }
     }
 
@@ -160,7 +211,7 @@ impl SdpSock {
     /// Context: process, may sleep.
     pub(crate) fn trim_if_idle(&self) {
         let mut c = self.connection();
-        match c.endpoint.as_mut().map(|e| e.spares().was_used()) {
+        match c.with_spares(BlockPool::was_used) {
             Some(true) => c.set_timer(self, Timer::Trim, IDLE),
             Some(false) => {
                 drop(c);
@@ -174,11 +225,8 @@ impl SdpSock {
     /// a user, so an idle connection keeps none. Context: process, may sleep.
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
-        let Some(endpoint) = c.endpoint.as_mut() else {
-            return;
-        };
-        endpoint.spares().trim(keep);
-        let mapper = endpoint.mapper().cloned();
+        c.with_spares(|s| s.trim(keep));
+        let mapper = c.endpoint.as_ref().and_then(|e| e.mapper()).cloned();
         drop(c);
         if let Some(mapper) = mapper {
             mapper.trim();

@@ -39,6 +39,7 @@
 mod advert;
 pub(crate) mod ahead;
 pub(crate) mod detached;
+pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod policy;
 mod posted;
@@ -60,15 +61,15 @@ use self::spliced::Collection;
 use self::touches::FaultRate;
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
+pub(crate) use self::tx_blocks::MOST_BLOCKS;
 use super::closing::CloseEvent;
 use super::{Connection, SdpSock, Threshold, Wakeup, Wakeups};
 use crate::memory::protect::ProtectedMm;
-use crate::protocol::Outgoing;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
 use crate::sys::time::{milliseconds, nanoseconds, Jiffies};
-use crate::transport::{Endpoint, Pinned};
+use crate::transport::Pinned;
 use core::ops::Deref;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -291,12 +292,6 @@ impl Zcopy {
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
         self.skips = self.skips.saturating_mul(2).clamp(1, MOST_SKIPS);
     }
-}
-
-/// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
-/// the call that can use the advert polls, and a worker would only compete for the processor.
-fn is_solicited(endpoint: &Endpoint, message: &Outgoing) -> bool {
-    message.solicited && !(message.just_advert && endpoint.is_local())
 }
 
 impl Connection {

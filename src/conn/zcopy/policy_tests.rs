@@ -143,7 +143,7 @@ fn small_sends_are_copied() {
 #[test]
 fn the_first_sends_go_by_the_kind_of_device() {
     for (kind, wanted) in [
-        (Kind::Local, [false, true, true, true]),
+        (Kind::Local, [false, false, true, true]),
         (Kind::Adapter, [false, true, true, true]),
         (Kind::Software, [false, false, true, true]),
     ] {

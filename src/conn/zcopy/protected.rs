@@ -11,13 +11,14 @@
 
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
-use super::detached::{self, Added, Waits, LEAST};
-use super::memory::PinnedCall;
+use super::detached;
+use super::memory::{Added, PinnedCall, Waits, LEAST};
 use super::posted::Posted;
-use super::CANCEL_TIME;
+use super::{local, CANCEL_TIME};
 use crate::memory::notify::{Accounting, Notify};
 use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::{Ranges, SendMsg};
+use crate::sys::net::sock::Locked;
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
@@ -33,34 +34,48 @@ impl Connection {
     }
 }
 
-/// Adds the next bytes of a call as a block. `Err`: the call continues as a synchronous one.
-/// Context: process, socket lock held.
-pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> {
+/// Returns the number of bytes of a call's next block, or the result of the call without one.
+fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, Result<Added, ()>> {
     let (most, least) = {
         let c = sk.connection();
-        if !c.zcopy.blocks.has_space() {
-            return Ok(Added::Full);
+        if !c.has_block_space() {
+            return Err(Ok(Added::Full));
         }
-        let most = c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize);
+        let most = c
+            .protocol
+            .as_ref()
+            .map_or(usize::MAX, |p| p.source_limit() as usize);
         (most, c.zcopy_threshold().unwrap_or(PAGE).max(PAGE))
     };
-    let most = most.min(message.remaining());
+    let most = most.min(left);
     let Some((address, len)) = message.piece(most) else {
-        return Err(());
+        return Err(Err(()));
     };
     let head = address.wrapping_neg() % PAGE;
     let size = worthwhile(message, most).saturating_sub(head);
     let size = size.saturating_sub(size % PAGE);
     if size < least {
-        return match len < message.remaining() {
-            // a small segment of the call
-            true => Ok(Added::Copy(len)),
-            false => Err(()),
-        };
+        // a small segment of the call
+        return Err((len < left).then_some(Added::Copy(len)).ok_or(()));
     }
-    if head > 0 {
-        return Ok(Added::Copy(head));
+    match head {
+        0 => Ok(size),
+        _ => Err(Ok(Added::Copy(head))),
     }
+}
+
+/// Adds the next bytes of a call as a block. `Err`: the call continues as a synchronous one.
+/// Context: process, socket lock held.
+pub(crate) fn add(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+) -> Result<Added, ()> {
+    let left = message.remaining();
+    let size = match next_size(sk, message, left) {
+        Ok(size) => size,
+        Err(without) => return without,
+    };
     let mut guard = Guard {
         sk,
         flight: Err(Refusal::Busy),
@@ -89,7 +104,10 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     };
     let touch = flight.touch();
     memory.notify(Notify::Protected(flight));
-    let added = detached::push(sk, memory, first, Waits::Writers);
+    let added = match sk.local_end(lock) {
+        Some(end) => local::push(sk, end, memory, Waits::Writers),
+        None => detached::push(sk, memory, first, Waits::Writers),
+    };
     if added == Added::Block {
         message.advance(size);
         if touch() {
@@ -142,6 +160,9 @@ impl Guard<'_> {
 
 /// Handles a write fault on a block. Context: worker.
 pub(crate) fn on_write_fault(sk: &SdpSock) {
+    if local::on_write_fault(sk) {
+        return;
+    }
     let mut c = sk.connection();
     let Some(z) = c.zcopy.get_mut() else {
         return;
@@ -162,6 +183,10 @@ pub(crate) fn on_write_fault(sk: &SdpSock) {
 /// Copies the unread bytes of blocks that nothing accesses to kernel memory, so that the program
 /// can write to its memory again. Context: worker.
 pub(crate) fn move_away(sk: &SdpSock) {
+    let link = sk.with(|c| c.local.as_ref().map(|local| local.link.clone()));
+    if let Some(link) = link {
+        return local::move_away(sk, &link);
+    }
     loop {
         let mut c = sk.connection();
         let taken = c.zcopy.get_mut().and_then(|z| z.blocks.take_to_move());
@@ -216,6 +241,9 @@ impl Connection {
     /// Retries moves that failed for lack of memory.
     pub(crate) fn retry_moves(&mut self, sk: &SdpSock) {
         self.zcopy.with(|z| z.blocks.retry());
+        if self.local.is_some() {
+            sk.schedule(JOB_MOVE);
+        }
         self.check_for_writers(sk);
     }
 

@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::posted::Posted;
-use super::{by_write, is_solicited, Zcopy, LEAST_TRANSFER};
+use super::{by_write, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
 use crate::transport::{Endpoint, SendWr, Transfer};
@@ -200,7 +200,7 @@ impl Zcopy {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_solicited(endpoint, message),
+            solicited: message.solicited,
             cookie: sent,
         })
     }

@@ -8,8 +8,8 @@
 //! unsent bytes return to its iterator.
 
 use super::super::SdpSock;
-use super::detached::{first_byte, push, Added, Waits};
-use super::memory::PinnedCall;
+use super::detached::{first_byte, push};
+use super::memory::{Added, PinnedCall, Waits};
 use super::tx_blocks::call::Awaits;
 use super::waiting::{AfterSleep, Waiting};
 use crate::sys::errno::EPIPE;

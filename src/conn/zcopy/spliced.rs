@@ -20,10 +20,13 @@
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
 use super::advert::Advert;
-use super::detached::{first_byte, Added};
+use super::detached::first_byte;
+use super::local;
+use super::memory::Added;
 use super::posted::Posted;
 use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
+use crate::sys::net::sock::Locked;
 use crate::sys::pin::PAGE;
 use crate::sys::time::jiffies;
 use crate::transport::{BlockId, Pinned};
@@ -86,7 +89,10 @@ impl Collection {
 
 /// Adds the next pages of a call to the collection. `None`: the caller has to copy. Context:
 /// process, socket lock held.
-pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
+pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>) -> Option<Added> {
+    if let Some(end) = sk.local_end(lock) {
+        return local::add_spliced(sk, end, message);
+    }
     let more = message.flags() & c::MSG_MORE != 0;
     // on a stalled connection, the turn that closes it for later bytes comes later
     let is_open =

@@ -5,7 +5,7 @@
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::tx_blocks::call::Awaits;
-use super::{by_read, by_write, is_solicited, Zcopy, LEAST_TRANSFER};
+use super::{by_read, by_write, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
@@ -40,7 +40,7 @@ impl Zcopy {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_solicited(endpoint, message),
+            solicited: message.solicited,
             cookie: sent,
         })
     }

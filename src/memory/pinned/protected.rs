@@ -12,6 +12,15 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
 
+impl Pinned {
+    /// Replaces the block by a copy in kernel memory, which takes over the charge. Returns the
+    /// replaced one.
+    pub(crate) fn replace_by(&mut self, mut copy: Pinned) -> Pinned {
+        copy.data.charge = self.data.charge.take();
+        core::mem::replace(self, copy)
+    }
+}
+
 impl Block<Charged> {
     /// [`Self::pin_counted`] with a callback. Calls `seen` with the pages and their addresses
     /// before the device is held, since `seen` may fault. If the pages have to be pinned again,

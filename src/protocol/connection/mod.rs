@@ -146,9 +146,6 @@ pub struct Parameters {
     /// Size in bytes with BSDH to request of the peer by ChRcvBuf under load. No request if 0 or at
     /// most `remote_receive_size`.
     pub desired_remote_size: u32,
-    /// True if the value in the peer's ChRcvBufAck is the payload size: the peer certainly runs
-    /// this module.
-    pub acks_payload: bool,
     /// Use of adverts by the owner.
     pub zero_copy: ZeroCopy,
 }
@@ -238,7 +235,6 @@ impl Connection {
             remote: RemoteBuffers::new(
                 parameters.remote_receive_size,
                 parameters.desired_remote_size,
-                parameters.acks_payload,
             ),
             remote_max_adverts: parameters.remote_max_adverts,
             urgent_announced: false,

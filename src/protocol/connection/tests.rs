@@ -27,7 +27,6 @@ impl Pair {
             posted: 64,
             credits: 64,
             desired_remote_size: 0,
-            acks_payload: false,
             zero_copy: ZeroCopy::Off,
         };
         change(&mut parameters);

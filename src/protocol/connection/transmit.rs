@@ -85,8 +85,6 @@ pub struct Outgoing {
     pub urgent: bool,
     /// Set if the message needs a solicited event: it contains more than stream bytes.
     pub solicited: bool,
-    /// Set for an advert, which matters only to a call that can use it.
-    pub just_advert: bool,
     /// Type of the message.
     pub kind: Mid,
     /// MSeq of the message.
@@ -423,8 +421,6 @@ impl Connection {
             payload,
             urgent,
             solicited: message.flags != Flags::NONE || message.body.mid() != Mid::Data,
-            just_advert: message.flags == Flags::NONE
-                && matches!(message.body.mid(), Mid::SrcAvail | Mid::SinkAvail),
             kind: message.body.mid(),
             mseq: message.mseq,
         }

@@ -190,11 +190,11 @@ fn release_port(sk: &SdpSock, tcp: &Tcp<'_>) {
 
 fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
     let sk = call.sk;
-    let _lock = sk.lock();
+    let mut lock = sk.lock();
     sdp::start(sk, to)?;
     if super::phase(sk) == Phase::Open {
         // cancelled before it started, so no event ends it
-        close::disconnect(sk);
+        close::disconnect(sk, &mut lock);
     } else {
         call.set_progress(Progress::Connecting);
     }

@@ -62,7 +62,7 @@ pub(crate) fn shed() {
     while let Some(namespace) = next(least) {
         least = namespace.key().saturating_add(1);
         namespace.for_each(|sk| {
-            sk.connection().tx.shed();
+            sk.connection().shed();
             sk.trim(0);
         });
     }
@@ -269,10 +269,11 @@ impl Netns {
                 }
                 // the mutex before the spinlock
                 let mut totals = self.totals.lock();
-                let c = sk.connection();
-                totals.add(&c.stats);
+                let mut c = sk.connection();
+                let stats = c.counters();
+                totals.add(stats);
                 if sk.id() >= sockets.summed {
-                    sockets.missed.add(&c.stats);
+                    sockets.missed.add(stats);
                 }
             }
             (entry, crossed)
@@ -321,7 +322,7 @@ impl Netns {
             };
             sockets.summed = sk.id().saturating_add(1);
             drop(sockets);
-            sum.add(&sk.connection().stats);
+            sum.add(sk.connection().counters());
         }
         drop(one);
         sum
@@ -329,7 +330,7 @@ impl Netns {
 
     pub(crate) fn clear_stats(&self) {
         *self.totals.lock() = Stats::new();
-        self.for_each(|sk| sk.connection().stats = Stats::new());
+        self.for_each(|sk| *sk.connection().counters() = Stats::new());
         for User { account, .. } in self.sockets.lock().users.values() {
             account.clear();
         }

@@ -209,7 +209,6 @@ impl ProcFile for Statistics {
         counter(to, "zcopy written", s.direct_written);
         counter(to, "zcopy filled", s.direct_filled);
         counter(to, "zcopy queued", s.direct_queued);
-        counter(to, "zcopy helped", s.direct_helped);
         counter(to, "zcopy void", s.direct_void);
         counter(to, "zcopy returned", s.direct_returned);
         counter(to, "zcopy refused", s.direct_refused);

@@ -8,7 +8,7 @@ use super::descriptor::Descriptor;
 use super::message::{PipeSink, RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
-use super::sock::Sock;
+use super::sock::{Locked, Sock};
 use super::tcp::{Name, Tcp};
 use super::unaccepted::Unaccepted;
 use kernel::prelude::*;
@@ -49,7 +49,7 @@ pub(crate) struct Ops<T: InNet> {
     /// shutdown(2), after the shutdown bits were set. Context: socket lock held.
     pub(crate) shutdown: fn(&Sock<T>, u8),
     /// Disconnects and closes the socket at once. Context: socket lock held.
-    pub(crate) disconnect: fn(&Sock<T>),
+    pub(crate) disconnect: fn(&Sock<T>, &mut Locked<'_>),
     /// close(2) of the last descriptor. May wait for this many jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,

@@ -252,6 +252,13 @@ impl<'a> RecvMsg<'a> {
         self.iter().copy_to_iter(from)
     }
 
+    /// Copies `len` bytes of pages from `offset` on to the caller, without a page fault. Returns
+    /// fewer bytes if the caller's memory is not present.
+    pub(crate) fn give_pages(&mut self, from: &Pages, offset: usize, len: usize) -> usize {
+        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        unsafe { from.give(&raw mut (*self.msg).msg_iter, offset, len) }
+    }
+
     /// Counts bytes as received that were not copied here (`MSG_TRUNC` of tcp(7), or RDMA).
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.space());

@@ -43,10 +43,7 @@ impl ZerocopyCompletion {
         // SAFETY: By the invariants the reference exists.
         unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
         // INVARIANT: The reference is the piece's.
-        ZerocopyPiece {
-            ubuf: self.ubuf,
-            copied: false,
-        }
+        ZerocopyPiece { ubuf: self.ubuf }
     }
 
     /// Records that the call has sent bytes, and copied some if `copied`. The notification follows
@@ -84,7 +81,6 @@ impl Drop for ZerocopyCompletion {
 /// Holds a reference.
 pub(crate) struct ZerocopyPiece {
     ubuf: NonNull<c::ubuf_info>,
-    copied: bool,
 }
 
 // SAFETY: References are counted atomically, and may be dropped anywhere.
@@ -92,16 +88,9 @@ unsafe impl Send for ZerocopyPiece {}
 // SAFETY: A shared one has no operations.
 unsafe impl Sync for ZerocopyPiece {}
 
-impl ZerocopyPiece {
-    /// Records that the kernel has copied part of the block.
-    pub(crate) fn was_copied(&mut self) {
-        self.copied = true;
-    }
-}
-
 impl Drop for ZerocopyPiece {
     fn drop(&mut self) {
         // SAFETY: By the invariants, and it is dropped once.
-        unsafe { c::sdp_h_notice_end(self.ubuf.as_ptr(), !self.copied) }
+        unsafe { c::sdp_h_notice_end(self.ubuf.as_ptr(), true) }
     }
 }

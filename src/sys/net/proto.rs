@@ -16,7 +16,7 @@ use super::calls::errno;
 use super::family::Family;
 use super::life::{timer, work};
 use super::options::{NewValue, OldValue};
-use super::sock::Sock;
+use super::sock::{Locked, Sock};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
@@ -165,7 +165,11 @@ unsafe extern "C" fn shutdown<T: Family>(sk: *mut c::sock, how: i32) {
 
 unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32 {
     // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
-    (T::OPS.disconnect)(unsafe { Sock::<T>::from_raw(sk) });
+    let (sk, mut lock) = unsafe {
+        let sk = Sock::<T>::from_raw(sk);
+        (sk, Locked::held(sk))
+    };
+    (T::OPS.disconnect)(sk, &mut lock);
     0
 }
 

@@ -85,7 +85,11 @@ impl<T> Block<T> {
     ///
     /// `EINVAL`: `other` has more pages than this block may have. `ENOMEM`.
     pub(crate) fn copy_from(&mut self, other: &Self) -> Result {
-        let from = other.pages.as_ref().ok_or(EINVAL)?;
+        self.copy_pages(other.pages.as_ref().ok_or(EINVAL)?)
+    }
+
+    /// [`Self::copy_from`] pages.
+    pub(crate) fn copy_pages(&mut self, from: &Pages) -> Result {
         self.release();
         self.change(|p| p.copy_from(from)).unwrap_or(Err(EINVAL))
     }

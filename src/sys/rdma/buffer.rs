@@ -5,7 +5,7 @@
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. Buffers
 //! are reused: allocating and mapping one costs more than most messages. A buffer is mapped by one
 //! [`Mapper`], in one direction at a time. It holds a handle of the mapping, which does not pin
-//! the device. A buffer without a mapping may be without memory until it is filled.
+//! the device.
 
 use super::super::pages::{Block, Memory};
 use super::dma::Direction;
@@ -40,28 +40,14 @@ impl Buffer {
     ///
     /// `EINVAL`: another capacity. `ENOMEM`.
     pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<Self> {
-        let mut buffer = Buffer::without_memory(capacity);
-        buffer.have_memory(gfp)?;
-        Ok(buffer)
-    }
-
-    pub(crate) fn without_memory(capacity: usize) -> Self {
-        Buffer {
+        Ok(Buffer {
             offset: 0,
             len: 0,
             given: false,
             mapping: None,
-            memory: None,
-            capacity: NonZeroU32::new(capacity as u32).unwrap_or(NonZeroU32::MIN),
-        }
-    }
-
-    /// Allocates memory if the buffer has none; see [`Buffer::new`].
-    pub(crate) fn have_memory(&mut self, gfp: Flags) -> Result {
-        if self.memory.is_none() {
-            self.memory = Some(Memory::new(self.capacity(), gfp)?);
-        }
-        Ok(())
+            memory: Some(Memory::new(capacity, gfp)?),
+            capacity: NonZeroU32::new(capacity as u32).ok_or(EINVAL)?,
+        })
     }
 
     pub(crate) fn has_memory(&self) -> bool {
@@ -102,13 +88,13 @@ impl Buffer {
     }
 
     /// Maps the buffer for sending; see [`Buffer::map`].
-    pub(crate) fn map_send(&mut self, by: Option<&Arc<Mapper>>) -> Result {
-        by.map_or(Ok(()), |by| self.map(by, Direction::ToDevice, GFP_KERNEL))
+    pub(crate) fn map_send(&mut self, by: &Arc<Mapper>) -> Result {
+        self.map(by, Direction::ToDevice, GFP_KERNEL)
     }
 
     /// Maps the buffer for receiving; see [`Buffer::map`].
-    pub(crate) fn map_receive(&mut self, by: Option<&Arc<Mapper>>, gfp: Flags) -> Result {
-        by.map_or(Ok(()), |by| self.map(by, Direction::FromDevice, gfp))
+    pub(crate) fn map_receive(&mut self, by: &Arc<Mapper>, gfp: Flags) -> Result {
+        self.map(by, Direction::FromDevice, gfp)
     }
 
     /// Maps the buffer for a device in one direction, replacing its earlier mapping. Context:

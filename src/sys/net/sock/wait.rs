@@ -212,12 +212,6 @@ pub(crate) fn cpu_contended() -> bool {
     unsafe { c::sdp_h_is_crowded() }
 }
 
-/// Yields the processor to other tasks if it is their turn. Context: may sleep.
-pub(crate) fn yield_cpu() {
-    // SAFETY: The caller is a task that may sleep.
-    unsafe { c::sdp_h_give_way() }
-}
-
 pub(crate) fn signal_pending() -> bool {
     kernel::current!().signal_pending()
 }

@@ -9,7 +9,7 @@ const ALL: [Timer; 5] = [
     Timer::Cork,
     Timer::DeferAccept,
     Timer::Memory,
-    Timer::Kick,
+    Timer::Space,
 ];
 
 /// Times at which a test begins: jiffies start shortly before they wrap for the first time.
@@ -41,12 +41,12 @@ fn each_has_its_own_time() {
 fn what_is_due_is_taken_once() {
     for now in STARTS {
         let mut timers = Timers::new();
-        timers.set(Timer::Kick, now.wrapping_add(10));
-        assert!(!timers.take_due(Timer::Kick, now.wrapping_add(9)));
-        assert!(timers.is_set(Timer::Kick));
+        timers.set(Timer::Space, now.wrapping_add(10));
+        assert!(!timers.take_due(Timer::Space, now.wrapping_add(9)));
+        assert!(timers.is_set(Timer::Space));
         assert!(!timers.take_due(Timer::Cork, now.wrapping_add(10)));
-        assert!(timers.take_due(Timer::Kick, now.wrapping_add(10)));
-        assert!(!timers.take_due(Timer::Kick, now.wrapping_add(11)));
+        assert!(timers.take_due(Timer::Space, now.wrapping_add(10)));
+        assert!(!timers.take_due(Timer::Space, now.wrapping_add(11)));
     }
 }
 

@@ -92,7 +92,6 @@ impl Play {
             posted: input.short(),
             credits,
             desired_remote_size: u32::from(input.short()),
-            acks_payload: false,
             zero_copy: match input.byte() % 4 {
                 0 => ZeroCopy::Off,
                 1 => ZeroCopy::Forced,

@@ -10,12 +10,18 @@
 // The files under test import the kernel's atomics by this name.
 extern crate self as kernel;
 
+#[path = "../../../../src/sys/byte_queue.rs"]
+#[allow(dead_code, reason = "of the module's")]
+mod byte_queue;
 #[path = "../../../../src/conn/events.rs"]
 mod events;
+#[path = "../../../../src/sys/flow.rs"]
+#[allow(dead_code, reason = "of the module's")]
+mod flow;
 mod full;
 mod going;
-mod going_on;
-mod looking;
+#[allow(dead_code, reason = "of the module's")]
+mod queue_stubs;
 mod retold;
 #[path = "../../../../src/conn/room.rs"]
 mod room;
@@ -23,18 +29,27 @@ mod room;
 mod seq;
 mod sleeping;
 mod socket;
-#[path = "../../../../src/conn/taking.rs"]
-#[allow(dead_code, reason = "of the module's")]
-mod taking;
-#[allow(dead_code, reason = "the other counts are looked at alike")]
-#[path = "../../../../src/transport/local/tally.rs"]
-mod tally;
+mod streaming;
 #[path = "../../../../src/sys/rdma/use_count.rs"]
 mod use_count;
 mod waiting;
 
-/// `kernel::sync::atomic`, as far as the files use it.
+use queue_stubs::{pages, vec};
+
+mod alloc {
+    pub(crate) use crate::queue_stubs::Flags;
+}
+
+mod prelude {
+    pub(crate) use crate::queue_stubs::{
+        InPlaceInit, KBox, KVec, Result, ENOSPC, GFP_KERNEL, GFP_NOWAIT,
+    };
+}
+
+/// `kernel::sync`, as far as the files use it.
 mod sync {
+    pub(crate) use crate::queue_stubs::{new_spinlock, Arc, SpinLock};
+
     pub(crate) mod atomic {
         use loom::sync::atomic::{fence, AtomicI64, Ordering};
         use std::fmt::Debug;

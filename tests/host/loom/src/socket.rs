@@ -13,9 +13,7 @@ use Queue::Receive;
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Arms {
     Always,
-    /// Only while a caller waits (`Connection::notify_on`).
-    Awaited,
-    /// Unless all waiting callers poll (`Connection::is_polled`).
+    /// Unless all callers who wait poll (`Connection::is_polled`).
     NotPolled,
 }
 
@@ -63,7 +61,7 @@ impl Socket {
             queues: Mutex::new(
                 [Completions {
                     there: 0,
-                    armed: arms != Arms::Awaited,
+                    armed: true,
                     polled: 0,
                     awaited: false,
                 }; 2],
@@ -219,7 +217,6 @@ impl Socket {
         }
         let arm = match self.arms {
             Arms::Always => true,
-            Arms::Awaited => self.events.are_awaited(),
             Arms::NotPolled => {
                 let polling = self.polling.load(Ordering::Relaxed);
                 polling == 0 || self.events.awaited() > polling
@@ -231,7 +228,7 @@ impl Socket {
                 found |= told || queue.there > 0;
                 queue.awaited &= queue.there == 0;
                 queue.polled += std::mem::take(&mut queue.there);
-                queue.armed = arm || queue.armed && self.arms == Arms::NotPolled;
+                queue.armed |= arm;
             }
         }
         found

@@ -133,18 +133,6 @@ fn two_give_up() {
 }
 
 #[test]
-fn a_caller_waits_for_what_nobody_was_told_of() {
-    orders_of(Arms::Awaited, &[|s| s.wait_for(1)], &[Receive], 2);
-    orders_of(Arms::Awaited, &[|s| s.wait_for(2)], &[Receive, Receive], 2);
-}
-
-#[test]
-fn one_gives_up_and_one_waits_for_what_nobody_was_told_of() {
-    let calls: &[fn(&Socket)] = &[Socket::wait_in_vain, |s| s.wait_for(1)];
-    orders_of(Arms::Awaited, calls, &[Receive], 1);
-}
-
-#[test]
 fn a_stalled_sender_does_not_look() {
     all_orders(&[Socket::send], &[Receive, Receive], 3);
     all_orders(&[Socket::send, Socket::send], &[Receive], 2);

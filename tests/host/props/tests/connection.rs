@@ -91,7 +91,6 @@ fn parameters() -> impl Strategy<Value = Parameters> {
             posted: buffers.0,
             credits: buffers.1,
             desired_remote_size: desired,
-            acks_payload: false,
             zero_copy,
         })
 }

@@ -29,7 +29,6 @@ impl Pair {
             posted,
             credits: 9,
             desired_remote_size: 0,
-            acks_payload: false,
             zero_copy: ZeroCopy::On,
         };
         let offer = Offer {

@@ -78,7 +78,6 @@ fn bulk_needs_few_updates() {
             posted,
             credits: posted,
             desired_remote_size: 0,
-            acks_payload: false,
             zero_copy: ZeroCopy::Off,
         };
         let mut ends = [Connection::new(&parameters), Connection::new(&parameters)];

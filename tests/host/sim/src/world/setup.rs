@@ -81,7 +81,6 @@ impl Setup {
             posted: self.budget,
             credits: if silent { 0 } else { other.budget },
             desired_remote_size: rng.pick(&[0, other.size + 1000]),
-            acks_payload: false,
             zero_copy: self.zero_copy,
         }
     }

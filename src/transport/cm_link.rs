@@ -5,10 +5,10 @@
 //! A [`CmLink`] is one end of a connection at the connection manager. Its state is an [`Inner`],
 //! which outlives the handle until the peer was notified of the end.
 
-use super::super::phase::{HasPhase, Phase};
+use super::phase::Phase;
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
-use crate::sys::errno::{ECONNREFUSED, EMSGSIZE, ESTALE, ETIMEDOUT};
+use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnedCmId};
 use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
@@ -176,12 +176,73 @@ impl<O: Upcalls> CmLink<O> {
     }
 }
 
-impl<O: Upcalls> HasPhase<O> for Inner<O> {
-    fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R {
-        let state = &mut *self.state.lock();
-        f(&mut state.phase, &state.owner)
+/// The phase, and the owner to notify.
+impl<O: Upcalls> Inner<O> {
+    pub(super) fn link_id(&self) -> LinkId {
+        LinkId::of(self)
     }
 
+    pub(super) fn owner(&self) -> Option<ARef<O>> {
+        self.state.lock().owner.clone()
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// Changes from one phase to another. Returns false if the link was in a different phase.
+    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
+        let phase = &mut self.state.lock().phase;
+        let right = *phase == from;
+        if right {
+            *phase = to;
+        }
+        right
+    }
+
+    /// Notifies the owner, if there still is one.
+    fn notify(&self, f: impl FnOnce(&O, LinkId)) {
+        if let Some(owner) = self.owner() {
+            f(&owner, self.link_id());
+        }
+    }
+
+    /// Handles RTU, or a message in its place.
+    fn ready(&self) {
+        if self.advance(Phase::Replied, Phase::Established) {
+            self.notify(|o, id| o.established(id));
+        }
+    }
+
+    pub(super) fn refused(&self, e: Error) {
+        self.notify(|o, id| o.refused(id, e));
+    }
+
+    fn gone(&self, how: Disconnect) {
+        self.notify(|o, id| o.disconnected(id, how));
+        self.flush();
+    }
+
+    /// Handles a reject of the peer; `error` is for a REQ of this end.
+    fn rejected(&self, was: Phase, error: Error) {
+        match was {
+            Phase::New | Phase::Replied => self.refused(ECONNRESET.into()),
+            Phase::Requested => self.refused(error),
+            _ => self.left(was),
+        }
+    }
+
+    /// Handles a disconnect of the peer.
+    fn left(&self, was: Phase) {
+        match was {
+            Phase::Closed => {}
+            Phase::Leaving => self.gone(Disconnect::Acked),
+            _ => self.gone(Disconnect::Peer),
+        }
+    }
+
+    /// Flushes posted requests, where the connection has ended, the owner has kept the endpoint,
+    /// and nothing else flushes.
     fn flush(&self) {
         if let Ok(qp) = self.qp() {
             qp.flush();
@@ -246,7 +307,7 @@ impl<O: Upcalls> Inner<O> {
     }
 
     fn disconnect(&self) {
-        let was = self.with_phase(|phase, _| phase.disconnect());
+        let was = self.state.lock().phase.disconnect();
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
         // If one of these fails, the connection manager is about to report the reason.
@@ -279,7 +340,7 @@ impl<O: Upcalls> Inner<O> {
         *place = Some(id);
         drop(place);
         if let Err(e) = r {
-            self.ended(self.close().rejected(e));
+            self.rejected(self.close(), e);
         }
         self.decided();
     }
@@ -384,15 +445,15 @@ impl<O: Upcalls> CmEvents for Inner<O> {
                 self.replied(connection, data, reads_out, reads_in);
             }
             CmEvent::Ready => self.ready(),
-            CmEvent::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
+            CmEvent::Rejected(why) => self.rejected(self.close(), rejected(why)),
             CmEvent::RequestUnanswered | CmEvent::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
-                _ => self.notify(|o, id| o.refused(id, ETIMEDOUT.into())),
+                _ => self.refused(ETIMEDOUT.into()),
             },
             CmEvent::DisconnectRequest => {
                 // If this cannot be sent, the peer repeats the request, and `ib_cm` replies.
                 let _ = connection.disconnect_reply();
-                self.ended(self.close().left());
+                self.left(self.close());
             }
             CmEvent::DisconnectReply => {
                 self.close();

@@ -2,10 +2,10 @@
 
 //! Connection requests of peers (passive side).
 //!
-//! A [`Request`] is a connection request while the [`Acceptor`] decides on it.
+//! A [`Request`] is a connection request while [`Acceptor::request`] decides on it.
 
-use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
+use super::phase::Phase;
 use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
 use crate::sys::address::Address;
 use crate::sys::errno::ECONNABORTED;
@@ -17,11 +17,11 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// Decides on requests that arrive at a device.
-pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// Handles a request. Context: process, without locks, may sleep; all connection setup of the
-    /// host waits meanwhile.
-    fn request(request: &Request<'_, O>) -> Verdict;
+/// Owner that listens.
+pub(crate) trait Acceptor: Upcalls {
+    /// Decides on a request. Context: process, without locks, may sleep; all connection setup of
+    /// the host waits meanwhile.
+    fn request(request: &Request<'_, Self>) -> Verdict;
 }
 
 /// One connection request.
@@ -114,7 +114,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
             *id = id.take().and_then(|id| self.incoming.give_back(id).err());
             drop(id);
             // The connection manager has no state of this connection, so it flushes nothing.
-            inner.notify(|o, id| o.refused(id, ECONNABORTED.into()));
+            inner.refused(ECONNABORTED.into());
         } else {
             inner.abort();
         }

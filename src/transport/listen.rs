@@ -2,12 +2,12 @@
 
 //! Listening ports.
 //!
-//! Listening ports: a [`Listening`] passes requests for a port to the [`Acceptor`], on all present
-//! and future devices.
+//! A [`Listening`] passes requests for a port to [`Acceptor::request`], on all present and future
+//! devices.
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
-use super::{Upcalls, Verdict, REQUEST_DATA, SERVICE_ID};
+use super::{Verdict, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
 use crate::sys::errno::EADDRINUSE;
 use crate::sys::rdma::cm::reason;
@@ -21,10 +21,10 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// Passes requests from the connection manager to the acceptor.
-struct CmHandler<O, A>(PhantomData<fn() -> (O, A)>);
+/// Passes requests from the connection manager on.
+struct CmHandler<O>(PhantomData<fn() -> O>);
 
-impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
+impl<O: Acceptor> Listener for CmHandler<O> {
     fn request(incoming: &Incoming<'_>) -> Answer {
         let Ok(port) = u16::try_from(incoming.service.wrapping_sub(SERVICE_ID)) else {
             return Answer::Reject(reason::NO_SERVICE);
@@ -45,7 +45,7 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
             return Answer::Reject(reason::PATH_MTU);
         }
         let request = Request::new(incoming, device, net, ifindex, port);
-        let answer = match A::request(&request) {
+        let answer = match O::request(&request) {
             // Used only if no link was made.
             Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
             Verdict::Reject => Answer::Reject(reason::CONSUMER),
@@ -81,11 +81,11 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
 const PORTS: usize = 1 << 16;
 
 /// Starts listening at a port on a device.
-pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
-    ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID | u64::from(port))
+pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenId> {
+    ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port))
 }
 
-/// Directs requests for a port to the acceptor. Dropped in process context.
+/// Listening at a port. Dropped in process context.
 pub(crate) struct Listening {
     port: u16,
     /// Allocated at the start, because ending must not fail.

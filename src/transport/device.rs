@@ -5,7 +5,6 @@
 use super::accept::Acceptor;
 use super::listen::open;
 use super::registry::{self, DeviceEntry, Registry};
-use super::Upcalls;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::vec;
 use crate::sys::work::Worker;
@@ -17,9 +16,9 @@ use kernel::prelude::*;
 const DEVICES: usize = 1 << 15;
 
 /// Client of the RDMA core.
-struct Devices<O, A>(PhantomData<fn() -> (O, A)>);
+struct Devices<O>(PhantomData<fn() -> O>);
 
-impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
+impl<O: Acceptor> Client for Devices<O> {
     fn added(device: &DeviceRef) -> Result {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
@@ -28,7 +27,7 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
             // A port that cannot be opened does not prevent the use of the device.
-            match open::<O, A>(device, port.number) {
+            match open::<O>(device, port.number) {
                 Ok(id) => drop(listens.push_within_capacity((port.number, id))),
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
             }
@@ -84,20 +83,20 @@ pub(crate) struct Service {
     _worker: Worker,
 }
 
-/// Registers the module's owner type and acceptor.
+/// Registers the module's owner type.
 ///
 /// # Errors
 ///
 /// `EBUSY`: already registered. `ENOMEM`.
-pub(crate) fn start<O: Upcalls, A: Acceptor<O>>() -> Result<Service> {
+pub(crate) fn start<O: Acceptor>() -> Result<Service> {
     registry::start();
     // Its drop undoes the following steps.
     let mut service = Service {
         client: None,
         _worker: Worker::start()?,
     };
-    registry::lock()?.open = Some(open::<O, A>);
-    let registration = Registration::<Devices<O, A>>::new()?;
+    registry::lock()?.open = Some(open::<O>);
+    let registration = Registration::<Devices<O>>::new()?;
     service.client = Some(KBox::new(registration, GFP_KERNEL)?);
     Ok(service)
 }

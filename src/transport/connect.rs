@@ -2,8 +2,8 @@
 
 //! Connection requests: REQ and its replies (active side).
 
-use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
+use super::phase::Phase;
 use super::{CmLink, Config, Endpoint, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
 use crate::sys::rdma::device::DeviceRef;

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Blocks of the sender's memory in a local stream, in place of copies.
+//!
+//! The reader copies a block straight from its pages to the buffer of its call, step by step. A
+//! step waits for no program: if the buffer is not present, it copies to kernel memory first. The
+//! reader releases the memory before it consumes the last byte.
+//!
+//! A sender that needs its memory earlier replaces it by a copy in the kernel
+//! (`LocalLink::replace_block`): it waits for the end of a step at most.
+
+use crate::memory::pinned::{Pinned, Pinning, Spare};
+use crate::memory::spares::BlockPool;
+use crate::sys::pin::Pages;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// User of a block at the sender's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockUser {
+    /// A call that waits until the block is read.
+    Call,
+    /// Nobody, or the receiver of a notification.
+    Nobody,
+    /// Tasks that write to the block, which is write-protected.
+    Writers,
+}
+
+/// A block of the sender's memory. Protected by the lock of its queue.
+pub(crate) struct Offered {
+    /// `None`: read to the end.
+    memory: Option<Pinned>,
+    /// Copy that replaces the memory at the end of the reader's step.
+    replacement: Option<Pinned>,
+    owner: BlockUser,
+    /// Number of bytes read.
+    read: usize,
+    /// True while the reader copies.
+    busy: bool,
+    /// True for a copy in kernel memory.
+    is_copy: bool,
+}
+
+impl Offered {
+    pub(super) fn new(memory: Pinned, owner: BlockUser) -> Self {
+        Offered {
+            memory: Some(memory),
+            replacement: None,
+            owner,
+            read: 0,
+            busy: false,
+            is_copy: false,
+        }
+    }
+
+    pub(super) fn into_memory(self) -> Option<Pinned> {
+        self.memory
+    }
+
+    /// Returns true if it is unread and has this owner.
+    pub(super) fn is_of(&self, owner: BlockUser) -> bool {
+        self.memory.is_some() && self.owner == owner
+    }
+
+    /// Returns the memory of a block without an owner of which nothing is read.
+    pub(super) fn unread_memory(&mut self) -> Option<&mut Pinned> {
+        let is_free =
+            !self.busy && self.read == 0 && self.owner == BlockUser::Nobody && !self.is_copy;
+        self.memory.as_mut().filter(|_| is_free)
+    }
+
+    pub(super) fn pages(&self) -> Option<&Arc<Pages>> {
+        self.memory.as_ref()?.shared()
+    }
+
+    /// Begins a step of the reader.
+    pub(super) fn begin(&mut self) -> Option<Arc<Pages>> {
+        let pages = self.pages()?.clone();
+        self.busy = true;
+        Some(pages)
+    }
+
+    /// Ends a step that has read `n` bytes. Returns memory to release.
+    pub(super) fn end(&mut self, n: usize, counts: &Blocks) -> Option<Pinned> {
+        self.busy = false;
+        self.read = self.read.saturating_add(n);
+        if !self.is_copy {
+            counts.pinned.fetch_sub(n as i64, Relaxed);
+            counts.direct.fetch_add(n as u64, Relaxed);
+        }
+        if self.read == self.memory.as_ref()?.len() {
+            counts.count.fetch_sub(1, Relaxed);
+            self.replacement = None;
+            return self.memory.take();
+        }
+        let copy = self.replacement.take()?;
+        self.replace(copy, counts)
+    }
+
+    /// Replaces the memory by a copy, now or at the end of the reader's step. Returns memory to
+    /// release.
+    pub(super) fn replace(&mut self, copy: Pinned, counts: &Blocks) -> Option<Pinned> {
+        self.owner = BlockUser::Nobody;
+        let memory = self.memory.as_mut()?;
+        if self.busy {
+            self.replacement = Some(copy);
+            return None;
+        }
+        let left = memory.len().saturating_sub(self.read);
+        counts.pinned.fetch_sub(left as i64, Relaxed);
+        self.is_copy = true;
+        Some(memory.replace_by(copy))
+    }
+}
+
+/// Blocks of one direction.
+#[pin_data]
+pub(super) struct Blocks {
+    /// Unused blocks of the sender; `None` once its socket is closed.
+    #[pin]
+    pool: SpinLock<Option<BlockPool>>,
+    /// Number of blocks in the queue. It and the next ones are changed with the queue's lock.
+    count: Atomic<i32>,
+    /// Number of their unread bytes in the sender's memory.
+    pinned: Atomic<i64>,
+    /// Number of bytes that were read from the sender's memory.
+    direct: Atomic<u64>,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let pool = Some(BlockPool::new(Pinning::new(None)));
+        let blocks = pin_init!(Blocks {
+            pool <- new_spinlock!(pool, "ib_sdp_block_pool"),
+            count: Atomic::new(0),
+            pinned: Atomic::new(0),
+            direct: Atomic::new(0),
+        });
+        Arc::pin_init(blocks, GFP_KERNEL)
+    }
+
+    /// Returns the number of unread bytes in the sender's memory.
+    #[inline]
+    pub(super) fn pinned(&self) -> usize {
+        usize::try_from(self.pinned.load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Returns the number of blocks in the queue.
+    pub(super) fn count(&self) -> usize {
+        usize::try_from(self.count.load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Records that the queue has no blocks any more.
+    pub(super) fn clear(&self) {
+        self.count.store(0, Relaxed);
+        self.pinned.store(0, Relaxed);
+    }
+
+    /// Runs `f` on the unused blocks, while the sender's socket is open.
+    pub(super) fn with_pool<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
+        let mut pool = self.pool.lock();
+        Option::as_mut(&mut pool).map(f)
+    }
+
+    /// Takes the unused blocks out: the sender's socket is closed.
+    pub(super) fn close(&self) -> Option<BlockPool> {
+        self.pool.lock().take()
+    }
+
+    /// Returns the number of bytes that were copied once.
+    pub(super) fn direct(&self) -> u64 {
+        self.direct.load(Relaxed)
+    }
+
+    pub(super) fn add(&self, blocks: i32, bytes: i64) {
+        self.count.fetch_add(blocks, Relaxed);
+        self.pinned.fetch_add(bytes, Relaxed);
+    }
+
+    /// Releases memory. Context: process, sleeps.
+    pub(super) fn keep(&self, memory: Pinned) {
+        let spare = match memory.into_spare() {
+            // a copy was in progress, which has the list of pages
+            Spare::Empty(block) if block.shared().is_none() => return,
+            spare => spare,
+        };
+        let mut pool = self.pool.lock();
+        let left = match &mut *pool {
+            Some(pool) => {
+                pool.keep(spare);
+                None
+            }
+            None => Some(spare),
+        };
+        drop(pool);
+        drop(left);
+    }
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The two streams of a local connection, as one of its ends sees them.
+
+use super::super::closing::CloseEvent;
+use super::super::timers::Timer;
+use super::super::unread::{Unread, Urgent};
+use super::super::{SdpSock, CORK_TIME, JOB_ADMIT};
+use super::blocks::{Blocks, Offered};
+use crate::sys::byte_queue::ByteQueue;
+use crate::sys::errno::ECONNRESET;
+use crate::sys::net::sock::SockCore;
+use crate::sys::time::milliseconds;
+use crate::transport::LinkId;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
+use kernel::sync::Arc;
+
+/// One direction.
+pub(super) struct Direction {
+    pub(super) queue: Arc<ByteQueue<Offered>>,
+    pub(super) blocks: Arc<Blocks>,
+    /// Position behind the last urgent byte, 0 for none. Written before that byte is published.
+    urgent: Atomic<i64>,
+    /// Position of an urgent byte that is dropped if it is still the next one to read, by a newer
+    /// one; negative for none.
+    dropped: Atomic<i64>,
+    /// Value of `urgent` that the reader has read by `MSG_OOB`.
+    urgent_read: Atomic<i64>,
+    /// Set while accept(2) waits for the first bytes (`TCP_DEFER_ACCEPT`).
+    deferred: AtomicFlag,
+    /// Set once nothing more is written. Follows the last byte.
+    finished: AtomicFlag,
+    /// Set once the reading socket is closed.
+    closed: AtomicFlag,
+}
+
+impl Direction {
+    fn new(queue: Arc<ByteQueue<Offered>>) -> Result<Self> {
+        Ok(Direction {
+            queue,
+            blocks: Blocks::new()?,
+            urgent: Atomic::new(0),
+            dropped: Atomic::new(-1),
+            urgent_read: Atomic::new(0),
+            deferred: AtomicFlag::new(false),
+            finished: AtomicFlag::new(false),
+            closed: AtomicFlag::new(false),
+        })
+    }
+}
+
+/// State of both ends.
+pub(super) struct Pair {
+    /// The first one is written by the end that connects.
+    directions: [Direction; 2],
+}
+
+impl Pair {
+    pub(super) fn new(
+        to: Arc<ByteQueue<Offered>>,
+        from: Arc<ByteQueue<Offered>>,
+    ) -> Result<Arc<Self>> {
+        let directions = [Direction::new(to)?, Direction::new(from)?];
+        Ok(Arc::new(Pair { directions }, GFP_KERNEL)?)
+    }
+}
+
+/// Set of [`Special`].
+#[derive(Clone, Copy)]
+pub(crate) struct Specials(i32);
+
+impl Specials {
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn has(self, what: Special) -> bool {
+        self.0 & what as i32 != 0
+    }
+}
+
+/// One end of a local connection. Context of its methods: any, unless they say otherwise.
+pub(crate) struct LocalLink {
+    pair: Arc<Pair>,
+    /// True for the end that connects.
+    active: bool,
+    peer: ARef<SdpSock>,
+    /// Bits of [`Special`] for this end.
+    special: Atomic<i32>,
+    /// Calls of this end. Written with the socket lock.
+    sends: Atomic<u64>,
+    receives: Atomic<u64>,
+}
+
+/// A condition that calls check with the connection's lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Special {
+    /// `TCP_CORK`.
+    Cork = 1,
+    /// Another option that concerns each send: `TCP_NOTSENT_LOWAT`, `TCP_USER_TIMEOUT`.
+    Send = 2,
+    /// `TCP_INQ`.
+    Inq = 4,
+}
+
+impl LocalLink {
+    pub(super) fn new(pair: &Arc<Pair>, active: bool, peer: &SdpSock) -> Result<Arc<Self>> {
+        let link = LocalLink {
+            pair: pair.clone(),
+            active,
+            peer: peer.into(),
+            special: Atomic::new(0),
+            sends: Atomic::new(0),
+            receives: Atomic::new(0),
+        };
+        Ok(Arc::new(link, GFP_KERNEL)?)
+    }
+
+    pub(super) fn outgoing(&self) -> &Direction {
+        let [a, b] = &self.pair.directions;
+        if self.active {
+            a
+        } else {
+            b
+        }
+    }
+
+    pub(super) fn incoming(&self) -> &Direction {
+        let [a, b] = &self.pair.directions;
+        if self.active {
+            b
+        } else {
+            a
+        }
+    }
+
+    /// Returns the ID of the connection.
+    pub(crate) fn id(&self) -> LinkId {
+        LinkId::of(&*self.pair)
+    }
+
+    pub(crate) fn peer(&self) -> &SdpSock {
+        &self.peer
+    }
+
+    /// Returns the bytes that this end can read.
+    pub(crate) fn unread(&self) -> Unread {
+        let d = self.incoming();
+        let flow = d.queue.flow();
+        // before the end of the stream: an urgent byte that is there is valid
+        let read = flow.read();
+        let (mark, end) = (d.urgent.load(Acquire), flow.written());
+        let at = mark.wrapping_sub(1);
+        let urgent = match mark {
+            0 => Urgent::None,
+            _ if at < read => Urgent::None,
+            _ if end < mark => Urgent::Pending,
+            _ if d.urgent_read.load(Relaxed) == mark => Urgent::Read(at as u64),
+            _ => Urgent::Valid(0, at as u64),
+        };
+        Unread::new(read as u64, end as u64, urgent)
+    }
+
+    /// Returns the position behind the last urgent byte, 0 for none. The bytes up to a position
+    /// that the caller has loaded before contain no newer urgent byte.
+    #[inline]
+    pub(crate) fn mark(&self) -> i64 {
+        self.incoming().urgent.load(Acquire)
+    }
+
+    /// Returns the calls, the bytes and those copied once so far: sent, received.
+    pub(super) fn counts(&self) -> [u64; 6] {
+        [
+            self.sends.load(Relaxed),
+            self.receives.load(Relaxed),
+            self.outgoing().queue.flow().written() as u64,
+            self.incoming().queue.flow().read() as u64,
+            self.outgoing().blocks.direct(),
+            self.incoming().blocks.direct(),
+        ]
+    }
+
+    /// Returns the position to which the peer has read.
+    pub(crate) fn arrived(&self) -> i64 {
+        self.outgoing().queue.flow().read()
+    }
+
+    /// Drops the memory kept for the next bytes.
+    pub(super) fn shed(&self) {
+        self.outgoing().queue.shed();
+    }
+
+    /// Returns the number of bytes that this end can read.
+    pub(crate) fn readable(&self) -> usize {
+        self.incoming().queue.flow().unread()
+    }
+
+    /// Returns the number of bytes that the peer has not read, without those held back.
+    pub(crate) fn unsent(&self) -> usize {
+        self.outgoing().queue.flow().unread()
+    }
+
+    /// Returns the number of bytes that the peer receives without reading them.
+    fn window(&self) -> usize {
+        self.peer.rcvbuf() / 2
+    }
+
+    /// Returns the number of bytes beyond the peer's receive buffer, which count as not arrived;
+    /// without those of blocks.
+    pub(crate) fn queued(&self) -> usize {
+        let copied = self
+            .unsent()
+            .saturating_sub(self.outgoing().blocks.pinned());
+        copied.saturating_sub(self.window())
+    }
+
+    /// Returns the space for bytes at `position`, the end of the outgoing stream.
+    #[inline]
+    pub(crate) fn space(&self, sk: &SdpSock, position: i64) -> usize {
+        let read = self.outgoing().queue.flow().read();
+        let unread = usize::try_from(position.wrapping_sub(read)).unwrap_or(0);
+        let most = sk.sndbuf().saturating_add(self.window());
+        most.saturating_sub(unread.saturating_sub(self.outgoing().blocks.pinned()))
+    }
+
+    /// Returns true if no bytes can arrive before some are read.
+    pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
+        self.readable() >= (sk.rcvbuf() / 2).saturating_add(self.peer.sndbuf())
+    }
+
+    /// Requests a wakeup of this end's callers once there are bytes. The caller checks once more.
+    pub(crate) fn await_bytes(&self) {
+        self.incoming().queue.flow().await_bytes();
+    }
+
+    /// Requests a wakeup of this end once half of the space is free: a wakeup costs as much as many
+    /// copies. The caller checks for space once more.
+    pub(crate) fn await_space(&self, sk: &SdpSock) {
+        let most = sk.sndbuf().saturating_add(self.window());
+        let d = self.outgoing();
+        let low = (most / 2).saturating_add(d.blocks.pinned());
+        d.queue.flow().await_space(low);
+    }
+
+    /// Makes the first bytes for this end move it to accept(2). Returns true if there are none yet.
+    pub(crate) fn defer(&self) -> bool {
+        let d = self.incoming();
+        d.deferred.xchg(true, Full);
+        d.queue.flow().await_bytes();
+        d.queue.flow().unread() == 0
+    }
+
+    #[inline]
+    pub(crate) fn special(&self) -> Specials {
+        Specials(self.special.load(Relaxed))
+    }
+
+    /// Sets or clears a condition. Called with the connection's lock.
+    pub(crate) fn set(&self, what: Special, on: bool) {
+        let others = self.special.load(Relaxed) & !(what as i32);
+        let this = if on { what as i32 } else { 0 };
+        self.special.store(others | this, Relaxed);
+    }
+
+    /// Counts a send call.
+    #[inline]
+    pub(crate) fn count_send(&self) {
+        let n = self.sends.load(Relaxed);
+        self.sends.store(n.wrapping_add(1), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn count_receive(&self) {
+        let n = self.receives.load(Relaxed);
+        self.receives.store(n.wrapping_add(1), Relaxed);
+    }
+
+    /// Ends this end's stream. The caller notifies the peer.
+    pub(crate) fn finish(&self) {
+        let d = self.outgoing();
+        let _ = d.queue.publish_held();
+        d.finished.xchg(true, Full);
+    }
+
+    pub(crate) fn peer_has_finished(&self) -> bool {
+        self.incoming().finished.load(Acquire)
+    }
+
+    pub(crate) fn both_ended(&self) -> bool {
+        self.peer_has_finished() && self.outgoing().finished.load(Acquire)
+    }
+
+    /// Publishes the bytes held back by `MSG_MORE` or `TCP_CORK`.
+    pub(crate) fn uncork(&self) {
+        if let Some(waits) = self.outgoing().queue.publish_held() {
+            self.has_written(waits);
+        }
+    }
+
+    /// Notifies the pollers of the peer of bytes: for each write, as on TCP (EPOLLET).
+    fn notify_pollers(&self) {
+        if SockCore::is_watched(&self.peer) {
+            self.peer.data_ready();
+        }
+    }
+
+    /// Notifies the peer of bytes; `waits`: its callers wait for some.
+    #[inline]
+    pub(crate) fn has_written(&self, waits: bool) {
+        if waits {
+            self.peer.wake();
+            let deferred = &self.outgoing().deferred;
+            if deferred.load(Relaxed) && deferred.xchg(false, Full) {
+                self.peer.schedule(JOB_ADMIT);
+            }
+        }
+        self.notify_pollers();
+        if self.outgoing().closed.load(Relaxed) {
+            self.reject();
+        }
+    }
+
+    /// Resets the connection: bytes were sent that the closed peer cannot read any more.
+    #[cold]
+    fn reject(&self) {
+        let mut c = self.peer.connection();
+        if c.is_of(self.id()) {
+            c.close_on(CloseEvent::Reset, ECONNRESET);
+        }
+    }
+
+    /// Sets the time for bytes held back by `MSG_MORE` or `TCP_CORK`.
+    #[cold]
+    pub(crate) fn holds(&self, sk: &SdpSock) {
+        let mut c = sk.connection();
+        if !c.timers.is_set(Timer::Cork) {
+            c.set_timer(sk, Timer::Cork, CORK_TIME);
+        }
+    }
+
+    /// Returns true if there are enough bytes that have not arrived (`TCP_NOTSENT_LOWAT`).
+    #[cold]
+    pub(crate) fn has_enough_unsent(&self, sk: &SdpSock) -> bool {
+        let enough = sk.with(|c| c.options.not_sent_lowat) as usize;
+        enough != 0 && self.queued() >= enough
+    }
+
+    /// Begins the time of `TCP_USER_TIMEOUT` before bytes are sent, unless others wait.
+    #[cold]
+    pub(crate) fn watch_progress(&self, sk: &SdpSock) {
+        let timeout = sk.with(|c| {
+            c.note_progress(self.outstanding() == 0);
+            c.options.user_timeout
+        });
+        if timeout != 0 {
+            sk.set_timer(milliseconds(timeout));
+        }
+    }
+
+    /// Notifies the peer, which waits for it, of space.
+    #[cold]
+    pub(crate) fn has_read(&self) {
+        self.peer.wake();
+        if self.peer.take_want_space() {
+            self.peer.write_space();
+        }
+        if self.incoming().finished.load(Relaxed) {
+            self.peer.fin_arrives(self.id());
+        }
+    }
+
+    /// Returns true if all bytes are within the peer's receive buffer. Otherwise requests a wakeup
+    /// when they are.
+    pub(in crate::conn) fn has_arrived(&self) -> bool {
+        self.outgoing().queue.flow().await_space(self.window());
+        self.queued() == 0 && self.outgoing().blocks.count() == 0
+    }
+
+    /// Announces an urgent byte before position `end`, which is published next.
+    pub(crate) fn announce(&self, end: i64) {
+        let d = self.outgoing();
+        let (before, read) = (d.urgent.load(Relaxed), d.queue.flow().read());
+        let next = before > 0 && before.wrapping_sub(1) == read;
+        d.dropped.store(if next { read } else { -1 }, Relaxed);
+        d.urgent.store(end, Release);
+    }
+
+    /// Records that the urgent byte before position `mark` was read by `MSG_OOB`.
+    pub(crate) fn urgent_is_read(&self, mark: i64) {
+        self.incoming().urgent_read.store(mark, Relaxed);
+    }
+
+    /// Returns true if the next byte to read is an urgent one that a newer one has replaced.
+    pub(crate) fn drops_next(&self) -> bool {
+        let d = self.incoming();
+        let dropped = d.dropped.load(Relaxed);
+        dropped >= 0 && dropped == d.queue.flow().read()
+    }
+
+    /// The socket of this end is closed: nothing more is read. Returns true if bytes are unread.
+    /// A writer publishes bytes before it looks at this.
+    pub(crate) fn stop_reading(&self) -> bool {
+        self.incoming().closed.xchg(true, Full);
+        self.readable() > 0
+    }
+
+    /// Returns true if the peer reads nothing any more.
+    pub(crate) fn peer_is_closed(&self) -> bool {
+        self.outgoing().closed.load(Relaxed)
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Connections between two sockets of one network namespace: two byte streams, one in each
+//! direction, without messages of SDP.
+//!
+//! A [`LocalEnd`] is one end for the calls of its socket, under the socket lock alone. A
+//! [`LocalLink`] is the same end for poll(2), ioctl(2), timers, and the end of the connection. A
+//! call that writes or reads notifies the other socket. No task works for a closed socket.
+//!
+//! **References.** Each end holds the other socket until it is closed itself.
+
+pub(crate) mod blocks;
+mod link;
+mod transfer;
+
+pub(crate) use self::link::{LocalLink, Special};
+
+use self::blocks::Offered;
+use self::link::Pair;
+use super::stats::Stats;
+use super::unread::Unread;
+use super::{Connection, SdpSock};
+use crate::sys::byte_queue::{ByteQueue, Reader, Writer};
+use crate::sys::net::sock::Locked;
+use crate::sys::time::{jiffies, Jiffies};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Local request that is repeated.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalRequest {
+    pub(crate) ifindex: u32,
+    /// Time until the next attempt.
+    pub(crate) pause: Jiffies,
+}
+
+/// One end of a local connection, for calls.
+pub(crate) struct LocalEnd {
+    pub(crate) link: Arc<LocalLink>,
+    pub(crate) writer: Writer<Offered>,
+    pub(crate) reader: Reader<Offered>,
+}
+
+impl LocalEnd {
+    /// Consumes the next `n` bytes, and notifies the peer of the space.
+    #[inline]
+    pub(crate) fn consume(&mut self, n: usize) {
+        if self.reader.consume(n) {
+            self.link.has_read();
+        }
+    }
+
+    /// Makes both ends of a connection.
+    pub(crate) fn pair(active: &SdpSock, passive: &SdpSock) -> Result<[KBox<Self>; 2]> {
+        let (to, writer, far_reader) = ByteQueue::new()?;
+        let (from, far_writer, reader) = ByteQueue::new()?;
+        let pair = Pair::new(to, from)?;
+        let end = |link, writer, reader| {
+            let end = LocalEnd {
+                link,
+                writer,
+                reader,
+            };
+            KBox::new(end, GFP_KERNEL)
+        };
+        Ok([
+            end(LocalLink::new(&pair, true, passive)?, writer, reader)?,
+            end(
+                LocalLink::new(&pair, false, active)?,
+                far_writer,
+                far_reader,
+            )?,
+        ])
+    }
+}
+
+/// Local end of a socket, under the socket lock.
+pub(crate) enum LocalCell {
+    /// Not looked for since the last connect(2).
+    Unknown,
+    /// The connection uses a device.
+    None,
+    End(KBox<LocalEnd>),
+}
+
+impl Connection {
+    /// Begins a local connection.
+    pub(crate) fn begin_local(&mut self, end: KBox<LocalEnd>) {
+        self.local = Some(Local {
+            link: end.link.clone(),
+            end: Some(end),
+            over: false,
+            seen: 0,
+            counted: [0; 6],
+        });
+        self.alive.begin(jiffies());
+        self.note_options();
+    }
+
+    /// Notes the options that calls on a local connection check, after a change.
+    pub(crate) fn note_options(&self) {
+        let Some(Local { link, .. }) = &self.local else {
+            return;
+        };
+        let o = &self.options;
+        link.set(Special::Cork, o.cork);
+        link.set(Special::Send, o.not_sent_lowat != 0 || o.user_timeout != 0);
+        link.set(Special::Inq, o.inq);
+    }
+
+    /// Records that the peer has read bytes since the last call, or that bytes `begin` to wait.
+    pub(crate) fn note_progress(&mut self, begin: bool) {
+        let Some(local) = &mut self.local else {
+            return;
+        };
+        let read = local.link.arrived();
+        if core::mem::replace(&mut local.seen, read) != read || begin {
+            self.alive.progress(jiffies());
+        }
+    }
+
+    /// Adds the calls and bytes of a local connection to the counters, before these are read.
+    pub(crate) fn counters(&mut self) -> &mut Stats {
+        if let Some(Local { link, counted, .. }) = &mut self.local {
+            let now = link.counts();
+            let s = &mut self.stats;
+            let counters = [
+                &mut s.send_calls,
+                &mut s.receive_calls,
+                &mut s.bytes_sent,
+                &mut s.bytes_received,
+                &mut s.direct_sent,
+                &mut s.direct_received,
+            ];
+            for ((to, now), counted) in counters.into_iter().zip(now).zip(counted) {
+                *to += now.wrapping_sub(core::mem::replace(counted, now));
+            }
+        }
+        &mut self.stats
+    }
+
+    /// Takes the local connection out, whose calls and bytes the counters keep.
+    pub(crate) fn take_local(&mut self) -> Option<Local> {
+        self.counters();
+        self.local.take()
+    }
+
+    /// Drops the memory kept for the next bytes.
+    pub(crate) fn shed(&mut self) {
+        self.tx.shed();
+        if let Some(local) = &self.local {
+            local.link.shed();
+        }
+    }
+
+    /// Returns the bytes that can be read.
+    pub(crate) fn unread(&self) -> Unread {
+        match &self.local {
+            Some(local) => local.link.unread(),
+            None => self.rx.unread,
+        }
+    }
+}
+
+impl SdpSock {
+    /// Returns the local end of the connection, if it is local.
+    #[inline]
+    pub(crate) fn local_end<'a>(&'a self, lock: &'a mut Locked<'_>) -> Option<&'a mut LocalEnd> {
+        let cell = self.under_lock(lock, &self.data().local);
+        if let LocalCell::Unknown = cell {
+            self.find_local(cell);
+        }
+        match cell {
+            LocalCell::End(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Takes the end of a new connection.
+    #[cold]
+    fn find_local(&self, cell: &mut LocalCell) {
+        self.with(|c| {
+            *cell = match &mut c.local {
+                Some(local) => local.end.take().map_or(LocalCell::Unknown, LocalCell::End),
+                None if c.endpoint.is_some() => LocalCell::None,
+                None => LocalCell::Unknown,
+            };
+        });
+    }
+
+    /// Drops the local end: the socket is closed. Nothing is read any more.
+    pub(crate) fn drop_local_end(&self, lock: &mut Locked<'_>) {
+        let cell = self.under_lock(lock, &self.data().local);
+        let end = core::mem::replace(cell, LocalCell::Unknown);
+        let unused = self.with(|c| c.local.as_mut().and_then(|l| l.end.take()));
+        if let LocalCell::End(end) = &end {
+            end.link.free_spares();
+        }
+        drop((end, unused));
+    }
+
+    /// Forgets the local connection: another one may follow.
+    pub(crate) fn leave_local(&self, lock: &mut Locked<'_>) {
+        self.drop_local_end(lock);
+        let local = self.with(|c| c.take_local());
+        drop(local);
+    }
+}
+
+/// Local connection of a socket.
+pub(crate) struct Local {
+    pub(crate) link: Arc<LocalLink>,
+    /// The end, until the first call takes it.
+    end: Option<KBox<LocalEnd>>,
+    /// Set once the connection has ended. The rest of the received bytes can be read.
+    over: bool,
+    /// Position that the peer has read to, at the last look of [`Connection::note_progress`].
+    seen: i64,
+    /// Calls and bytes of both directions that the counters of the connection have.
+    counted: [u64; 6],
+}
+
+impl Local {
+    /// Returns the link while the connection lives.
+    pub(crate) fn living(&self) -> Option<&Arc<LocalLink>> {
+        (!self.over).then_some(&self.link)
+    }
+
+    /// Ends the connection. Returns the link, once, for the notification of the peer.
+    pub(crate) fn end(&mut self) -> Option<Arc<LocalLink>> {
+        let was = core::mem::replace(&mut self.over, true);
+        (!was).then(|| self.link.clone())
+    }
+}

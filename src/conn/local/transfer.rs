@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Use of blocks by both ends of a local stream.
+
+use super::blocks::{BlockUser, Offered};
+use super::{LocalEnd, LocalLink, Special};
+use crate::conn::zcopy::MOST_BLOCKS;
+use crate::conn::SdpSock;
+use crate::memory::pinned::{Pinned, Pinning};
+use crate::memory::spares::BlockPool;
+use crate::sys::errno::EFAULT;
+use crate::sys::net::message::RecvMsg;
+use crate::sys::pages::Memory;
+use kernel::prelude::*;
+
+/// Maximum number of bytes copied at a time.
+const STEP: usize = 65536;
+/// Number of bytes copied first to kernel memory where the reader's buffer is not present.
+const ASIDE: usize = 16384;
+
+impl LocalLink {
+    /// Runs `f` on the unused blocks of this end, while its socket is open.
+    pub(crate) fn with_spares<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
+        self.outgoing().blocks.with_pool(f)
+    }
+
+    /// Frees the unused blocks: the socket is closed.
+    pub(super) fn free_spares(&self) {
+        let pool = self.outgoing().blocks.close();
+        drop(pool);
+    }
+
+    /// Returns true if another block may be added.
+    pub(crate) fn has_block_space(&self) -> bool {
+        self.outgoing().blocks.count() < MOST_BLOCKS
+    }
+
+    /// Returns the number of bytes that have not arrived, without those that a call waits for.
+    pub(crate) fn outstanding(&self) -> usize {
+        let detached = match self.outgoing().blocks.pinned() {
+            0 => 0,
+            _ if self.block_of(BlockUser::Call).is_some() => 0,
+            n => n,
+        };
+        self.queued().saturating_add(detached)
+    }
+
+    /// Returns the position of the first block with this owner.
+    pub(crate) fn block_of(&self, owner: BlockUser) -> Option<i64> {
+        let is_it = |b: &mut Offered, at| b.is_of(owner).then_some(at);
+        self.outgoing().queue.blocks(is_it)
+    }
+
+    /// Replaces the memory of the block at this position by a copy, if it is unread. Returns memory
+    /// to release, unless the reader does so at the end of its step. Context: process, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn replace_block(&self, start: i64) -> Result<Option<Pinned>> {
+        let d = self.outgoing();
+        let pages = |b: &mut Offered, at| (at == start).then(|| b.pages().cloned());
+        let Some(pages) = d.queue.blocks(pages).flatten() else {
+            return Ok(None);
+        };
+        let mut copy = Some(Pinning::copy_of(&pages)?);
+        drop(pages);
+        let old = d
+            .queue
+            .blocks(|b, at| match (at == start, copy.take_if(|_| at == start)) {
+                (true, Some(copy)) => Some(b.replace(copy, &d.blocks)),
+                _ => None,
+            });
+        Ok(old.flatten())
+    }
+
+    /// Drops the unread blocks of this end, and the bytes behind them: the connection is reset.
+    pub(crate) fn drop_blocks(&self) {
+        let d = self.outgoing();
+        d.queue.cut(|b| b.pages().is_some());
+        d.blocks.clear();
+    }
+}
+
+impl LocalEnd {
+    /// Adds memory as the next bytes of the stream. Returns their position.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if there is no space for the entry.
+    pub(crate) fn offer(
+        &mut self,
+        sk: &SdpSock,
+        memory: Pinned,
+        owner: BlockUser,
+    ) -> Result<i64, Pinned> {
+        let (start, len) = (self.writer.position(), memory.len());
+        let block = Offered::new(memory, owner);
+        if self.link.special().has(Special::Send) {
+            self.link.watch_progress(sk);
+        }
+        let blocks = &self.link.outgoing().blocks;
+        blocks.add(1, len as i64);
+        match self.writer.push(block, len) {
+            Ok(waits) => self.link.has_written(waits),
+            Err(b) => {
+                blocks.add(-1, (len as i64).wrapping_neg());
+                return b.into_memory().map_or(Ok(start), Err);
+            }
+        }
+        Ok(start)
+    }
+
+    /// Has `add` add memory to the last block, if it is the last in the stream and nobody has read
+    /// of it. `add` returns the number of bytes.
+    pub(crate) fn grow_block(&mut self, add: impl FnOnce(&mut Pinned) -> usize) -> usize {
+        let blocks = &self.link.outgoing().blocks;
+        let (n, waits) = self.writer.grow(|b| {
+            let n = b.unread_memory().map_or(0, add);
+            blocks.add(0, n as i64);
+            n
+        });
+        if n > 0 {
+            self.link.has_written(waits);
+        }
+        n
+    }
+
+    /// Copies up to `n` bytes at `offset` of the block that begins at `start` to a call, or skips
+    /// them if `discard`, and consumes them unless `peek`. Returns their number, 0 if the block is
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`: the call's memory cannot be written. `ENOMEM`.
+    pub(crate) fn give_block(
+        &mut self,
+        to: &mut RecvMsg<'_>,
+        (start, offset): (i64, usize),
+        n: usize,
+        (peek, discard): (bool, bool),
+    ) -> Result<usize> {
+        let n = n.min(STEP);
+        let d = self.link.incoming();
+        let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
+        let Some(pages) = d.queue.blocks(begin).flatten() else {
+            return Ok(0);
+        };
+        let mut given = match discard {
+            true => {
+                to.skip(n);
+                n
+            }
+            false => to.give_pages(&pages, offset, n),
+        };
+        drop(pages);
+        if given == 0 {
+            self.end_step(start, 0);
+            let n = n.min(ASIDE);
+            let bytes = self.copy_aside((start, offset), n)?;
+            given = match bytes.as_ref().and_then(|b| b.bytes().get(..n)) {
+                Some(bytes) => to.give(bytes),
+                None => return Ok(0),
+            };
+            if given == 0 {
+                return Err(EFAULT.into());
+            }
+        }
+        let read = if peek { 0 } else { given };
+        Ok(if self.end_step(start, read) { given } else { 0 })
+    }
+
+    /// Copies `n` bytes of a block to kernel memory. `None`: the block is gone.
+    #[cold]
+    fn copy_aside(&mut self, (start, offset): (i64, usize), n: usize) -> Result<Option<Memory>> {
+        let mut bytes = Memory::new(ASIDE, GFP_KERNEL)?;
+        let to = bytes.bytes_mut().get_mut(..n).ok_or(EINVAL)?;
+        let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
+        let Some(pages) = self.link.incoming().queue.blocks(begin).flatten() else {
+            return Ok(None);
+        };
+        let copied = pages.copy_out(offset, to);
+        drop(pages);
+        self.end_step(start, 0);
+        copied.map(|()| Some(bytes))
+    }
+
+    /// Ends a step that has read `n` bytes of a block. Returns false if the block is gone.
+    fn end_step(&mut self, start: i64, n: usize) -> bool {
+        let d = self.link.incoming();
+        let end = |b: &mut Offered, at| (at == start).then(|| b.end(n, &d.blocks));
+        let Some(released) = d.queue.blocks(end) else {
+            return false;
+        };
+        let has_released = released.is_some();
+        if let Some(memory) = released {
+            d.blocks.keep(memory);
+        }
+        if self.reader.consume(n) || has_released {
+            self.link.has_read();
+        }
+        true
+    }
+}

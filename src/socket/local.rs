@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! connect(2) to a socket of the same network namespace: one function makes both ends.
+
+use super::establish::established;
+use super::{ipproto, listen, release};
+use crate::conn::local::{LocalEnd, LocalRequest};
+use crate::conn::timers::Timer;
+use crate::conn::{setup, BacklogSlot, Connection, SdpSock};
+use crate::sys::address::Address;
+use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ENETUNREACH, ETIMEDOUT};
+use crate::sys::net::sock::State;
+use crate::sys::time::{milliseconds, Jiffies};
+use crate::transport::{LinkId, Verdict};
+use core::net::IpAddr;
+use kernel::prelude::*;
+
+/// Time until a request that met a full backlog is repeated for the first time. The time doubles up
+/// to the second value.
+const FIRST_PAUSE: Jiffies = milliseconds(10);
+const LONGEST_PAUSE: Jiffies = milliseconds(500);
+/// Time for each repetition of a request, as with RoCE.
+const TIME_PER_TRY: Jiffies = milliseconds(1500);
+
+/// Requests a connection by the route with this interface. Context: process; no locks but the
+/// caller's socket lock.
+pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
+    let device = sk.connection().cm.device();
+    if device != 0 && !sk.net().bound_dev_eq(device as i32, ifindex) {
+        sk.connection().fallback.to = None;
+        return Err(ENETUNREACH.into());
+    }
+    let patience = ipproto::timeout_for(sk);
+    sk.connection().request_sent(sk, patience);
+    let pause = FIRST_PAUSE;
+    repeat(sk, LocalRequest { ifindex, pause });
+    Ok(())
+}
+
+/// Requests the connection again, after a full backlog.
+pub(super) fn repeat(sk: &SdpSock, mut request: LocalRequest) {
+    if !is_current(sk, &sk.connection()) {
+        return;
+    }
+    let fail = |error| release::fail(sk, |c| is_current(sk, c), error);
+    match present(sk, request.ifindex) {
+        Verdict::Accepted => {}
+        Verdict::Drop => {
+            let tries = Jiffies::from(setup::connect_config(sk).cm_retries).saturating_add(1);
+            let mut c = sk.connection();
+            if !is_current(sk, &c) {
+                return;
+            }
+            if c.cm.is_older(TIME_PER_TRY.saturating_mul(tries)) {
+                drop(c);
+                return fail(ETIMEDOUT);
+            }
+            let pause = request.pause;
+            request.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+            c.cm.repeated = Some(request);
+            c.set_timer(sk, Timer::Retry, pause);
+        }
+        Verdict::Reject | Verdict::Unknown => fail(ECONNREFUSED),
+    }
+}
+
+/// Returns the address of an end as the other one has it.
+fn seen(address: Address, ifindex: u32) -> Address {
+    let scope = match address.ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => ifindex,
+        _ => 0,
+    };
+    Address { scope, ..address }
+}
+
+/// Passes the request to a listener. If that accepts, both ends are connected.
+fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
+    let (to, from) = (seen(sk.remote(), ifindex), seen(sk.local(), ifindex));
+    let mut made = None;
+    let verdict = listen::accept_request(sk.net(), &to, &from, ifindex, |child, slot| {
+        made = Some((child.clone(), join(sk, child, slot)?));
+        Ok(())
+    });
+    if let (Verdict::Accepted, Some((child, id))) = (&verdict, made) {
+        established(&child, id);
+        established(sk, id);
+    }
+    verdict
+}
+
+/// Connects both ends.
+///
+/// # Errors
+///
+/// `ECONNABORTED`: the requester has left this attempt. `ENOMEM`.
+fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
+    let [mine, theirs] = LocalEnd::pair(sk, child)?;
+    let id = mine.link.id();
+    let options = slot.listener.connection().options.clone();
+    {
+        let mut c = child.connection();
+        c.options = options;
+        c.slot = Some(slot.clone());
+        c.begin_local(theirs);
+        child.set_state(State::SynRecv);
+    }
+    let mut c = sk.connection();
+    if !is_current(sk, &c) {
+        return Err(ECONNABORTED.into());
+    }
+    c.begin_local(mine);
+    Ok(id)
+}
+
+/// Returns true if the socket still waits for this connection.
+fn is_current(sk: &SdpSock, c: &Connection) -> bool {
+    sk.state() == State::SynSent && !c.has_fallen_back() && c.local.is_none()
+}

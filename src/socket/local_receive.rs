@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! recvmsg(2) on a local connection: under the socket lock, straight out of the queue.
+
+use super::receive_call::{ended, Call};
+use crate::conn::local::{LocalEnd, Special};
+use crate::conn::unread::Urgent;
+use crate::conn::SdpSock;
+use crate::sys::byte_queue::Found;
+use crate::sys::errno::EFAULT;
+use crate::sys::net::message::RecvMsg;
+use crate::sys::net::sock::{signal_pending, Flag, Locked};
+use kernel::prelude::*;
+
+impl Call<'_> {
+    /// Receives on a local connection. `None`: the connection is not local.
+    #[inline]
+    pub(super) fn run_local(
+        &mut self,
+        lock: &mut Locked<'_>,
+        to: &mut RecvMsg<'_>,
+        target: usize,
+        timeout: isize,
+    ) -> Option<Result> {
+        let end = self.sk.local_end(lock)?;
+        end.link.count_receive();
+        self.inq |= end.link.special().has(Special::Inq);
+        match self.take(end, to) {
+            Ok(false) if self.copied < target || self.copied == 0 => {
+                Some(self.await_more(lock, to, target, timeout))
+            }
+            Ok(_) => Some(Ok(())),
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// Waits for bytes, unless the call has enough, and copies them.
+    fn await_more(
+        &mut self,
+        lock: &mut Locked<'_>,
+        to: &mut RecvMsg<'_>,
+        target: usize,
+        mut timeout: isize,
+    ) -> Result {
+        let sk = self.sk;
+        let mut awaits = false;
+        loop {
+            let seq = sk.event_seq();
+            // Checked before the queue: bytes that arrived before the end are in the queue then.
+            let ended = ended(sk);
+            let Some(end) = sk.local_end(lock) else {
+                return self.nothing(timeout, true).unwrap_or(Ok(()));
+            };
+            if self.take(end, to)? {
+                return Ok(());
+            }
+            let enough = match self.len {
+                0 => end.link.readable() > 0,
+                _ => self.copied >= target,
+            };
+            if enough {
+                return Ok(());
+            }
+            if self.copied > 0 && signal_pending() || timeout == 0 || ended {
+                if let Some(r) = self.nothing(timeout, ended) {
+                    return r;
+                }
+            }
+            if !core::mem::replace(&mut awaits, true) {
+                end.link.await_bytes();
+                continue;
+            }
+            timeout = sk.wait_local(lock, seq, timeout)?;
+            awaits = false;
+        }
+    }
+
+    /// Copies bytes as far as there are some. Returns true at the urgent mark, which ends the call.
+    #[inline]
+    fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<bool> {
+        while self.left() > 0 {
+            let mark = end.link.mark();
+            let n = match mark {
+                0 => {
+                    let position = end.reader.position() as u64;
+                    let at = self.peeked.max(position);
+                    let ahead = at.wrapping_sub(position) as usize;
+                    self.copy(end, to, (ahead, mark), |n| (n, 0))?
+                }
+                _ => match self.take_urgent(end, to, mark)? {
+                    Some(n) => n,
+                    None => return Ok(true),
+                },
+            };
+            if n == 0 && end.link.mark() == mark {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Copies bytes up to the urgent mark, if there are any. `None`: the mark ends the call.
+    #[cold]
+    fn take_urgent(
+        &mut self,
+        end: &mut LocalEnd,
+        to: &mut RecvMsg<'_>,
+        mark: i64,
+    ) -> Result<Option<usize>> {
+        let inline = self.sk.flag(Flag::UrgInline);
+        if !self.peek && !inline && end.link.drops_next() {
+            end.consume(1);
+            return Ok(Some(1));
+        }
+        let unread = end.link.unread();
+        let got = self.copied > 0;
+        let Some(next) = unread.next(self.peeked, self.left(), got, inline) else {
+            return Ok(None);
+        };
+        let ahead = next.at.wrapping_sub(unread.position()) as usize;
+        // an urgent byte that is announced, but was not there, is behind these
+        let known = unread.bytes().saturating_sub(ahead);
+        let part = |n: usize| (next.len_of(n.min(known)), next.skip);
+        let n = self.copy(end, to, (ahead, mark), part)?;
+        Ok(Some(n))
+    }
+
+    /// Copies the bytes that `part` selects of those `ahead` bytes behind the next one, and skips
+    /// as many before them as it says. Returns the number of both; 0 if there are none, or a newer
+    /// urgent byte than that of `mark` has arrived.
+    #[inline]
+    fn copy(
+        &mut self,
+        end: &mut LocalEnd,
+        to: &mut RecvMsg<'_>,
+        (ahead, mark): (usize, i64),
+        part: impl FnOnce(usize) -> (usize, usize),
+    ) -> Result<usize> {
+        let left = self.left();
+        let found = end.reader.at(ahead);
+        if end.link.mark() != mark {
+            return Ok(0);
+        }
+        let (given, n, skip) = match found {
+            Found::Bytes(bytes) => {
+                let (n, skip) = part(bytes.len());
+                let bytes = bytes.get(skip..).unwrap_or_default();
+                let bytes = bytes.get(..n.min(left)).unwrap_or(bytes);
+                if bytes.is_empty() && skip == 0 {
+                    return Ok(0);
+                }
+                let given = match self.discard {
+                    true => {
+                        to.skip(bytes.len());
+                        bytes.len()
+                    }
+                    false => to.give(bytes),
+                };
+                (given, bytes.len(), skip)
+            }
+            Found::Block { start, offset, len } => {
+                let n = part(len).0.min(left);
+                return self.copy_block(end, to, (start, offset), n);
+            }
+            Found::Nothing => return Ok(0),
+        };
+        self.copied = self.copied.saturating_add(given);
+        let read = given.saturating_add(skip);
+        if self.peek {
+            let position = end.reader.position() as u64;
+            self.peeked = position
+                .wrapping_add(ahead as u64)
+                .wrapping_add(read as u64);
+        } else {
+            end.consume(read);
+        }
+        if given < n {
+            return Err(EFAULT.into());
+        }
+        Ok(read)
+    }
+}
+
+impl Call<'_> {
+    /// Copies at most `n` bytes of a block of the sender, from its position and offset on. Returns
+    /// the number of bytes.
+    fn copy_block(
+        &mut self,
+        end: &mut LocalEnd,
+        to: &mut RecvMsg<'_>,
+        (start, offset): (i64, usize),
+        n: usize,
+    ) -> Result<usize> {
+        let how = (self.peek, self.discard);
+        let given = end.give_block(to, (start, offset), n, how)?;
+        self.copied = self.copied.saturating_add(given);
+        if self.peek {
+            let behind = (offset as u64).wrapping_add(given as u64);
+            self.peeked = (start as u64).wrapping_add(behind);
+        }
+        Ok(given)
+    }
+}
+
+/// Returns the urgent byte of a local connection, and records that it is read unless `peek`.
+pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<Urgent> {
+    let LocalEnd { link, reader, .. } = sk.local_end(lock)?;
+    let unread = link.unread();
+    let Urgent::Valid(_, at) = unread.urgent else {
+        return Some(unread.urgent);
+    };
+    let ahead = at.wrapping_sub(unread.position()) as usize;
+    let byte = match reader.at(ahead) {
+        Found::Bytes(bytes) => bytes.first().copied(),
+        _ => None,
+    };
+    if !peek {
+        link.urgent_is_read(at.wrapping_add(1) as i64);
+    }
+    Some(Urgent::Valid(byte?, at))
+}

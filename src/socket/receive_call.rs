@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! State of one receive call, by either kind of connection.
+
+use crate::conn::SdpSock;
+use crate::sys::errno::{EAGAIN, ENOTCONN};
+use crate::sys::net::sock::{State, RCV_SHUTDOWN};
+use kernel::prelude::*;
+
+/// Returns true if nothing more will arrive, or an error is pending.
+pub(super) fn ended(sk: &SdpSock) -> bool {
+    sk.has_error()
+        || sk.shutdown() & RCV_SHUTDOWN != 0
+        || sk.peer_has_ended()
+        || sk.state() == State::Close
+}
+
+pub(super) struct Call<'a> {
+    pub(super) sk: &'a SdpSock,
+    pub(super) peek: bool,
+    pub(super) discard: bool,
+    /// Set once the call is counted.
+    pub(super) begun: bool,
+    /// Set if the call returns the number of bytes left (`TCP_INQ`).
+    pub(super) inq: bool,
+    pub(super) len: usize,
+    pub(super) copied: usize,
+    /// With `MSG_PEEK`: position behind the peeked bytes.
+    pub(super) peeked: u64,
+}
+
+impl Call<'_> {
+    pub(super) fn left(&self) -> usize {
+        self.len.saturating_sub(self.copied)
+    }
+
+    /// Returns the result of a call that must not wait for more; `None` if it may wait.
+    pub(super) fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
+        let sk = self.sk;
+        if self.copied > 0 || ended && sk.peer_has_ended() {
+            return Some(Ok(()));
+        }
+        if ended {
+            if let Err(e) = sk.take_error() {
+                return Some(Err(e));
+            }
+            if sk.shutdown() & RCV_SHUTDOWN != 0 {
+                return Some(Ok(()));
+            }
+            if sk.state() == State::Close {
+                return Some(Err(ENOTCONN.into()));
+            }
+        }
+        (timeout == 0).then_some(Err(EAGAIN.into()))
+    }
+}
