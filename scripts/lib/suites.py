@@ -23,12 +23,6 @@ class Suite:
         return self
 
 
-# Cases of code above both transports, such as write-protected memory: `make test` runs them between
-# two namespaces only. zcopy.arguments is not among them, because it needs two processors, which the
-# guest of guest:zcopy has.
-ABOVE = [f"zcopy.{name}" for name in ("protected", "pieces", "elsewhere")]
-
-
 class Guest(Suite):
     """Cases in a guest."""
 
@@ -47,17 +41,9 @@ class Guest(Suite):
         if not (kind == "guest" and "both_versions" in NEEDS.get(directory, {}) or {"--only", "--in-turn"} & set(map(str, command[program:]))):
             command.insert(program + 1, "--in-turn")
         command.insert(program + 1, "--brief")
-        if self.name == "guest:local-streams":
-            command[-1:] = without(command[-1], ABOVE)
         if self.name == "siw:short":
             command[-len(SIW_ALL):] = SIW
         return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
-
-
-def without(directory, others):
-    """The parts of a suite but these, as words."""
-    parts = [f"{directory}.{path.stem}" for path in sorted((GUEST_SUITES / directory).glob("*.py")) if "@case" in path.read_text(errors="replace")]
-    return [part for part in parts if part not in others]
 
 
 def guest(name, what, options, arguments, limit, default=True):

@@ -71,9 +71,7 @@ class TestShorter(unittest.TestCase):
 
     def test_within_one_machine(self):
         command = self.command("guest:local-streams")
-        self.assertTrue({"data", "close", "poll", "zcopy.blocks", "zcopy.waitall"} <= set(command))
-        self.assertFalse({"zcopy", "zcopy.protected", "zcopy.pieces"} & set(command))
-        self.assertIn("zcopy", next(suite for suite in SUITES if suite.name == "guest:local-streams").command)
+        self.assertTrue({"data", "close", "poll", "zcopy"} <= set(command))
 
     def test_one_processor(self):
         def options(name):

@@ -13,11 +13,11 @@ _cases = []
 
 
 class Case:
-    def __init__(self, function, families, reference, timeout, hosts, brief=True):
+    def __init__(self, function, families, reference, timeout, hosts, brief=True, messages=False):
         suite, subject = function.__module__.split(".")[-2:]
         self.suite, self.name = suite, f"{suite}.{subject}.{function.__name__}"
         self.function, self.families, self.reference = function, families, reference
-        self.timeout, self.hosts, self.brief = timeout, hosts, brief
+        self.timeout, self.hosts, self.brief, self.messages = timeout, hosts, brief, messages
 
     def family_in_turn(self):
         """Returns one of its families, the same in every run: the name decides, so that a new case
@@ -25,16 +25,17 @@ class Case:
         return self.families[zlib.crc32(self.name.encode()) % len(self.families):][:1]
 
 
-def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,), brief=True):
+def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,), brief=True, messages=False):
     """Marks a function as a test case.
 
     families: address families it runs with. reference: True to run it on TCP first and compare;
     without, the case's own checks decide. timeout: seconds until it counts as hung. hosts: numbers
     of hosts it can run on; 0 stands for one namespace that is both hosts. brief: True to include it
     in a brief run, such as `make test`; False for one that takes long or needs two processors, and
-    whose subject other cases cover too."""
+    whose subject other cases cover too. messages: True for a case about SDP's messages, which local
+    connections do not have."""
     def mark(function):
-        _cases.append(Case(function, families, reference, timeout, hosts, brief))
+        _cases.append(Case(function, families, reference, timeout, hosts, brief, messages))
         return function
     return mark(function) if function else mark
 

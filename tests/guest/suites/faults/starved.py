@@ -8,7 +8,7 @@ import errno
 import itertools
 import socket
 
-from lib import calls, consts, faults, leftovers, netns, pattern
+from lib import calls, consts, faults, leftovers, pattern
 from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
 from suites.zcopy.blocks import MIB, eager
@@ -32,12 +32,10 @@ def mapped(number):
     return faults.verb("sdp_h_ib_map_error", number, errno.ENOMEM, faults.EVERY)
 
 
-@case(reference=False, timeout=300)
+@case(reference=False, timeout=300, messages=True)
 def growing(e):
     """The peer requests larger buffers, but only some or none can be mapped. Meanwhile bytes arrive
     in the old ones."""
-    if netns.is_one():
-        e.skip("no memory is mapped for this transport")
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
     # The first mapped buffer is the sender's.
@@ -54,42 +52,20 @@ def growing(e):
     nothing_left(e)
 
 
-@contextlib.contextmanager
-def without_memory(e, near, source):
-    """Sends while no new receive buffer can be allocated; without a device, only allocations that
-    may not wait fail."""
-    if netns.is_one():
-        # A sender allocates its memory where sleeping is allowed.
-        with faults.several("failslab", faults.EVERY) as hits:
-            faults.knob("failslab", "ignore-gfp-wait", "Y")
-            for at in range(0, SIZE, PAYLOAD):
-                e.equal(calls.send(near, source[at:at + PAYLOAD]), PAYLOAD, "taken")
-            yield hits
-    else:
-        with mapped(2) as hits:
-            e.equal(calls.send(near, source), SIZE, "taken")
-            yield hits
-
-
-@case(reference=False, hosts=(0, 1), timeout=300)
+@case(reference=False, timeout=300, messages=True)
 def unread(e):
     """A reader waits for more bytes than fit its buffers, which are all unread."""
-    if netns.is_one():
-        needs_faults(e)
-    else:
-        needs_verbs(e)
+    needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(4).at(0, SIZE)
     near, far = e.pair(listener)
     far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, SIZE * 2 // 3)
     e.equal(far.get(socket.SOL_SOCKET, socket.SO_RCVLOWAT), SIZE * 2 // 3, "SO_RCVLOWAT")
     waiter = e.task(e.wait, far)
     waiter.wait_asleep("poll")
-    with without_memory(e, near, source) as hits:
+    with mapped(2) as hits:
+        e.equal(calls.send(near, source), SIZE, "taken")
         e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) >= FIRST * PAYLOAD and hits() > 0, "bytes, and a fault")
-        if netns.is_one():
-            e.equal(waiter.result(), "IN", "the mask, while some may not wait")
-        else:
-            waiter.wait_asleep("poll")
+        waiter.wait_asleep("poll")
     e.equal(waiter.result(), "IN", "the mask")
     e.check(far.recv_exactly(SIZE) == source, "the bytes")
     echo(e, near, far)

@@ -337,56 +337,11 @@ def large(e):
     e.note("bytes", [task.result() for task in tasks])
 
 
-@case(hosts=HERE, reference=False, timeout=120)
-def both_copy(e):
-    """Both ends copy large blocks at the same time, each part once, and the content is right."""
-    near, far = e.pair()
-    for sock in (near, far):
-        sock.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, MIB)
-    for turn in (1, -1):
-        source, target = (near, far)[::turn]
-        before, sent = observe.stats(), 0
-        while sent < 512 * MIB:
-            task = e.task(pattern.send, source, 7, 8 * MIB, [4 * MIB])
-            e.equal(pattern.receive(target, 7, 8 * MIB, [4 * MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
-            task.result()
-            sent += 8 * MIB
-            after = observe.stats()
-            # a waiting task needs a wakeup and a processor: on a busy machine that takes longer
-            # than a block
-            if after["zcopy helped"] - before["zcopy helped"] >= MIB:
-                break
-        else:
-            e.check(False, f"of {sent} bytes {after['zcopy helped'] - before['zcopy helped']} were copied by who waits")
-        direct = after["zcopy tx_bytes"] - before["zcopy tx_bytes"]
-        e.check(after["zcopy helped"] - before["zcopy helped"] <= direct, "more was copied for the other end than there was")
-
-
-@case(hosts=HERE, reference=False, timeout=120)
-def one_processor(e):
-    """A waiting task does not help to copy if it would displace the copying task from its
-    processor. Threads are pinned to processors, since the scheduler moves others."""
-    os.sched_setaffinity(0, {0})
-    near, far = e.pair()
-    for sock in (near, far):
-        sock.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, MIB)
-    before = observe.stats()
-    for source, target in ((near, far), (far, near)):
-        task = e.task(pattern.send, source, 7, 32 * MIB, [4 * MIB])
-        e.equal(pattern.receive(target, 7, 32 * MIB, [4 * MIB], socket.MSG_WAITALL), 32 * MIB, "bytes")
-        task.result()
-    after = observe.stats()
-    direct, helped = (after[name] - before[name] for name in ("zcopy tx_bytes", "zcopy helped"))
-    e.check(direct >= 8 * MIB, f"only {direct} bytes were copied once")
-    # it may help while the other one sleeps; so may a worker
-    e.check(helped <= direct // 4, f"of {direct} bytes {helped} were copied by who waits")
-
-
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def few_sends_a_connection(e):
-    """A connection with a few large sends copies once instead of twice from 256 KiB on, without
+    """A connection with a few large sends copies once instead of twice from 1 MiB on, without
     measuring."""
-    for size, direct in ((MIB // 4 - 1, False), (MIB // 4, True), (4 * MIB, True)):
+    for size, direct in ((MIB - 1, False), (MIB, True), (4 * MIB, True)):
         near, far = e.pair()
         task = e.task(far.recv_exactly, 2 * size)
         near.sendall(bytes(size))

@@ -170,7 +170,7 @@ def cancelled_behind_blocks(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def received_by_a_worker(e):
     """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so no memory is
     advertised. All bytes arrive, although the ring's task is busy with a send that its peer has to

@@ -47,7 +47,7 @@ def unpinned(e):
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, messages=True)
 def whole(e):
     """Large sends to large receives are not copied."""
     for turn in (1, -1):
@@ -100,7 +100,7 @@ def before_it_gives_up(e, attempt):
     e.lucky(attempt, "the reader took its memory back")
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, timeout=120, messages=True)
 def written(e):
     """A sender writes to the memory of a waiting reader: no byte is copied, or read by the peer."""
     for size in (MIB, 2 * MIB - 65536, 300_001):
@@ -119,7 +119,7 @@ def written(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def written_in_part(e):
     """A block smaller than the reader's buffer ends its call; the rest of a larger one is sent by
     another method."""
@@ -152,7 +152,7 @@ def written_in_part(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def small_to_a_waiting_reader(e):
     """A few bytes are copied, and reach the reader at once."""
     for flags, size in ((0, 1), (0, 1000), (socket.MSG_DONTWAIT, 100_000)):
@@ -168,7 +168,7 @@ def small_to_a_waiting_reader(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_times_out(e):
     """A time-out while the reader's memory is advertised: nothing is lost."""
     near, far = pipelined(e)
@@ -183,7 +183,7 @@ def reader_times_out(e):
     sender.result()
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_interrupted(e):
     """A signal while the reader's memory is advertised: nothing is lost."""
     near, far = pipelined(e)
@@ -195,7 +195,7 @@ def reader_interrupted(e):
     e.equal(far.recv(100), b"later", "data after the signal")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def end_for_a_waiting_reader(e):
     """The end of the stream while the reader's memory is advertised."""
     near, far = pipelined(e)
@@ -220,7 +220,7 @@ def changed_mind(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def idle_reader(e):
     """A reader without bytes cancels its advert, and gets bytes that arrive later."""
     near, far = pipelined(e)
@@ -284,7 +284,7 @@ def nobody_reads(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def little_by_little(e):
     """A reader with small buffers gets a block as Data."""
     def attempt():
@@ -298,7 +298,7 @@ def little_by_little(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), hosts=(1, 2), timeout=60)
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=60, messages=True)
 def in_parts(e):
     """One block is read by several receives."""
     def attempt():
@@ -361,7 +361,7 @@ def not_waiting(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def given_back_meanwhile(e):
     """A block is returned while the next one is pinned: its bytes are sent before the next
     one's."""
@@ -514,7 +514,7 @@ def interrupted(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def dissolved(e):
     """connect(AF_UNSPEC) during a send whose block is advertised: the send ends, and its pages are
     unpinned."""

@@ -28,7 +28,7 @@ def parameter(name, value):
         file.write_text(before)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def info(e):
     """SDP_INFO: a socket's bytes by method, and its adverts."""
     near, far = pair(e)
@@ -56,7 +56,7 @@ def info(e):
     e.equal(observe.info(e.socket())["transport"], 0, "transport of a new socket")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def traced(e):
     """sdp_zero_copy reports each segment of memory, at both ends."""
     def attempt():

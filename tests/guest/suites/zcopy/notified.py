@@ -72,7 +72,7 @@ def give(e, sock, seed, count, size=MIB):
     return views
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, messages=True)
 def read_by_the_peer(e):
     """Several blocks are in flight. The peer reads them, and only then do notifications arrive.
     Nothing is copied."""
@@ -131,7 +131,7 @@ def polled(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def written_to_a_waiting_reader(e):
     """If a reader is already waiting, the bytes are written to its memory."""
     def attempt():
@@ -359,7 +359,7 @@ def vectors(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def vectors_of_one_piece(e):
     """Many small segments that adjoin, as in QEMU's migration, are sent like one large segment."""
     near, far = asking(e)

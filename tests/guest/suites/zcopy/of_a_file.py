@@ -45,7 +45,7 @@ def on_a_disk(e, size):
         subprocess.run(["umount", where], check=True)
 
 
-@case(reference=False, families=("v4",), timeout=90)
+@case(reference=False, families=("v4",), timeout=90, messages=True)
 def received(e):
     """A reader does not advertise such memory, and no adapter writes to it. The file gets the
     bytes."""

@@ -129,7 +129,7 @@ KINDS = {
 }
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120, messages=True)
 def notified(e):
     """MSG_ZEROCOPY: the bytes that arrive, and the number of blocks."""
     for what, (places, blocks, _) in KINDS.items():
@@ -156,7 +156,7 @@ def blocking(e):
 SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
     """Many segments that cannot form one block are copied if none alone would be zero copy.
     Notifications report the copy. A segment that is most of the call is sent as if it were alone.
@@ -194,7 +194,7 @@ def as_it_pays(e):
         unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def in_large_pages(e):
     """Pieces of one large page, which is pinned as a whole."""
     m = memory.Raw(ALL)

@@ -45,7 +45,7 @@ class Ends:
         self.far.close()
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
     """Sends below the threshold do not count: zero copy is not tried."""
     ends = Ends(e)
@@ -83,7 +83,7 @@ def sender_does_not_wait(e):
     e.equal(ends.reasons(), [{}, {}], "reasons")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def not_taken_up(e):
     """An unread block is returned."""
     ends = Ends(e)
@@ -95,7 +95,7 @@ def not_taken_up(e):
     e.equal((ours["src_avail_sent"], theirs["src_avail_received"]), (1, 1), "adverts")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_does_not_wait(e):
     """A block that meets a non-blocking reader is refused, and counted as returned at the other
     end."""
@@ -165,7 +165,7 @@ def take(ends):
     return pattern.receive(ends.far, 6, MIB, [MIB], socket.MSG_WAITALL)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def over_memlock(e):
     """A process that must not lock memory, at either end."""
     ends = Ends(e)
@@ -185,7 +185,7 @@ def over_memlock(e):
     refused_by_the_reader(e, attempt)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def sending_over_budget(e):
     """A sender next to another one that uses the whole limit and whose pages are not mapped yet.
     """
@@ -202,7 +202,7 @@ def sending_over_budget(e):
         other.result()
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def receiving_over_budget(e):
     """A reader next to another one that uses the whole limit."""
     with parameter("max_pinned_receive", 0):
@@ -231,7 +231,7 @@ def receiving_over_budget(e):
         refused_by_the_reader(e, attempt)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def no_memory_of_a_program(e):
     """Memory of a device, which has no pages."""
     with memory.of_a_device(e) as device:
@@ -246,7 +246,7 @@ def no_memory_of_a_program(e):
         e.equal((near, far), ({}, {}), "other reasons")
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120, messages=True)
 def crossed(e):
     """A block that is written to the reader's memory does not count as returned."""
     with e.netem("delay 100ms"):
@@ -270,7 +270,7 @@ def crossed(e):
         e.lucky(attempt, "none met")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def no_credits(e):
     """A sender whose peer does not read has to wait for receive buffers; the peer does not."""
     ends = Ends(e)
@@ -281,7 +281,7 @@ def no_credits(e):
     e.equal(ends.reasons(), [{}, {}], "reasons")
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def without_reads(e):
     """A device without READs: a large send waits for a reader, and bytes queued before it are still
     sent. A signal, or other senders, neither lose nor mix any bytes. A reader's call ends by a

@@ -26,7 +26,7 @@ def answered(e, counters, name, task):
         task.result()
 
 
-@case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
+@case(reference=False, hosts=(0, 1), families=("v4",), timeout=60, messages=True)
 def block(e):
     """An advertised block is refused, and as many bytes as fit are copied."""
     near, far = pair(e)
@@ -52,7 +52,7 @@ def protected_block(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=60)
+@case(reference=False, families=("v4",), timeout=60, messages=True)
 def sink(e):
     """Memory of a reader is taken back after its time-out, and later bytes arrive."""
     near, far = pipelined(e)

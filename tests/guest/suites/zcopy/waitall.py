@@ -37,7 +37,7 @@ def backwards(e):
     return far, near
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120, messages=True)
 def large(e):
     """A receive of several maximum blocks, in each direction, with either end first."""
     for make in (pipelined, backwards):
@@ -52,7 +52,7 @@ def large(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=240)
+@case(reference=False, families=("v4",), timeout=240, messages=True)
 def sizes(e):
     """Unaligned sends of all sizes into large buffers: partly filled blocks are returned before the
     buffers are full."""
@@ -75,7 +75,7 @@ def sizes(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=180)
+@case(reference=False, families=("v4",), timeout=180, messages=True)
 def with_small_ones(e):
     """Both directions at once, with messages of a few bytes between the large ones."""
     near, far = pair(e)
@@ -90,7 +90,7 @@ def with_small_ones(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=180)
+@case(reference=False, families=("v4",), timeout=180, messages=True)
 def two_readers(e):
     """Two threads read from one socket: each byte is returned once, and each call's bytes are in
     order.
@@ -134,7 +134,7 @@ def two_readers(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120, messages=True)
 def part_of_it(e):
     """A time-out, a signal, or the end of the stream after some bytes: the call returns them, and
     cancels its advert."""
@@ -205,7 +205,7 @@ def urgent(e):
     unpinned(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120, messages=True)
 def vectors(e):
     """Segments of all sizes: receives are scattered over buffers, sends gathered from others."""
     with by_write():
@@ -244,7 +244,7 @@ def scattered(e, turn):
     return counters.gained("zcopy filled")
 
 
-@case(reference=False, families=("v4",), timeout=240)
+@case(reference=False, families=("v4",), timeout=240, messages=True)
 def killed(e):
     """A reader with an advert, or its sender, dies: the other end gets an error or the end of the
     stream, and no page stays pinned."""
