@@ -114,12 +114,6 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "Blocks queued behind one that was being written.",
     ),
     (
-        "zcopy helped",
-        "sdp_zcopy_helped_bytes",
-        Sum,
-        "Bytes of a local peer's transfer that this end copied.",
-    ),
-    (
         "zcopy void",
         "sdp_zcopy_void",
         Sum,
