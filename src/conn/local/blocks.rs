@@ -85,12 +85,13 @@ impl Offered {
     pub(super) fn end(&mut self, n: usize, counts: &Blocks) -> Option<Pinned> {
         self.busy = false;
         self.read = self.read.saturating_add(n);
-        if !self.is_copy {
+        let is_copy = self.is_copy;
+        if !is_copy {
             counts.pinned.fetch_sub(n as i64, Relaxed);
             counts.direct.fetch_add(n as u64, Relaxed);
         }
         if self.read == self.memory.as_ref()?.len() {
-            counts.count.fetch_sub(1, Relaxed);
+            counts.count.fetch_sub(i32::from(!is_copy), Relaxed);
             self.replacement = None;
             return self.memory.take();
         }
@@ -108,7 +109,7 @@ impl Offered {
             return None;
         }
         let left = memory.len().saturating_sub(self.read);
-        counts.pinned.fetch_sub(left as i64, Relaxed);
+        counts.add(-1, (left as i64).wrapping_neg());
         self.is_copy = true;
         Some(memory.replace_by(copy))
     }
@@ -120,7 +121,7 @@ pub(super) struct Blocks {
     /// Unused blocks of the sender; `None` once its socket is closed.
     #[pin]
     pool: SpinLock<Option<BlockPool>>,
-    /// Number of blocks in the queue. It and the next ones are changed with the queue's lock.
+    /// Number of unread blocks in the sender's memory. It and the next ones are changed with the queue's lock.
     count: Atomic<i32>,
     /// Number of their unread bytes in the sender's memory.
     pinned: Atomic<i64>,
@@ -146,7 +147,7 @@ impl Blocks {
         usize::try_from(self.pinned.load(Relaxed)).unwrap_or(0)
     }
 
-    /// Returns the number of blocks in the queue.
+    /// Returns the number of unread blocks in the sender's memory.
     pub(super) fn count(&self) -> usize {
         usize::try_from(self.count.load(Relaxed)).unwrap_or(0)
     }

@@ -10,6 +10,7 @@ use crate::memory::pinned::{Pinned, Pinning};
 use crate::memory::spares::BlockPool;
 use crate::sys::errno::EFAULT;
 use crate::sys::net::message::RecvMsg;
+use crate::sys::net::sock::State;
 use crate::sys::pages::Memory;
 use kernel::prelude::*;
 
@@ -74,7 +75,8 @@ impl LocalLink {
         Ok(old.flatten())
     }
 
-    /// Drops the unread blocks of this end, and the bytes behind them: the connection is reset.
+    /// Drops the unread blocks of this end, their copies, and the bytes behind them: the connection
+    /// is reset, and a copy is charged to its sender.
     pub(crate) fn drop_blocks(&self) {
         let d = self.outgoing();
         d.queue.cut(|b| b.pages().is_some());
@@ -107,6 +109,10 @@ impl LocalEnd {
                 blocks.add(-1, (len as i64).wrapping_neg());
                 return b.into_memory().map_or(Ok(start), Err);
             }
+        }
+        if sk.state() == State::Close {
+            // the connection was reset while the call pinned the memory
+            self.link.drop_blocks();
         }
         Ok(start)
     }

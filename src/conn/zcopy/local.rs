@@ -178,7 +178,7 @@ fn await_read(
 ) -> Result<Waited> {
     let patience = sk.with(|c| c.zcopy.timeout_of_advert());
     let start = jiffies();
-    let (mut since, mut seen) = (start, block.start);
+    let (mut since, mut seen) = (start, sk.local_end(lock).ok_or(EPIPE)?.link.arrived());
     loop {
         let seq = sk.event_seq();
         let read = sk.local_end(lock).ok_or(EPIPE)?.link.arrived();
@@ -273,6 +273,9 @@ pub(super) fn add_spliced(
         return Some(Added::Block);
     }
     let (at, len) = message.run(want)?;
+    if !end.link.has_block_space() {
+        return Some(Added::Full);
+    }
     let worth = sk.with(|connection| {
         let worth = match message.flags() & c::MSG_MORE {
             0 => connection.may_use_zcopy(len),
@@ -283,9 +286,6 @@ pub(super) fn add_spliced(
     });
     if !worth {
         return None;
-    }
-    if !end.link.has_block_space() {
-        return Some(Added::Full);
     }
     let mut memory = sk.space_for((at, len))?;
     let added = memory.collect().ok().and_then(|()| {
