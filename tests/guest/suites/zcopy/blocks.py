@@ -80,7 +80,7 @@ def pipelined(e, turn=1):
         e.wait(far)
         left -= len(far.recv(left, socket.MSG_DONTWAIT))
     task.result()
-    e.check(counters.gained("post_send SDP_MID_MODECHANGE") > 0, "no ModeChange was sent")
+    e.check(netns.is_one() or counters.gained("post_send SDP_MID_MODECHANGE") > 0, "no ModeChange was sent")
     e.equal(counters.gained("post_send SDP_MID_SINKAVAIL"), 0, "sink adverts")
     return near, far
 
