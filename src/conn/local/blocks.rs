@@ -121,7 +121,7 @@ pub(super) struct Blocks {
     /// Unused blocks of the sender; `None` once its socket is closed.
     #[pin]
     pool: SpinLock<Option<BlockPool>>,
-    /// Number of unread blocks in the sender's memory. It and the next ones are changed with the queue's lock.
+    /// Unread blocks in the sender's memory. Changed with the queue's lock, as the next ones.
     count: Atomic<i32>,
     /// Number of their unread bytes in the sender's memory.
     pinned: Atomic<i64>,
