@@ -36,6 +36,7 @@ mod send_queue_tests;
 mod timers;
 mod timers_tests;
 #[path = "../../../../src/conn/unread.rs"]
+#[allow(dead_code, reason = "of the module's")]
 mod unread;
 mod unread_tests;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Stubs for `sys/byte_queue.rs`, and its memory: each byte of a segment has a cell of loom, which
-//! finds accesses of two tasks without an order.
+//! Stubs for `sys/byte_queue.rs`, and its memory: each byte of a segment has a cell of loom. Loom
+//! reports accesses of two tasks to a cell that nothing orders.
 
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -77,15 +77,19 @@ impl<T> InPlaceInit<T> for Box<T> {
     }
 }
 
-pub(crate) struct KVec<T>(Vec<T>);
+/// Elements, and the number of them that there is space for.
+pub(crate) struct KVec<T>(Vec<T>, usize);
 
 impl<T> KVec<T> {
     pub(crate) fn new() -> Self {
-        KVec(Vec::new())
+        KVec(Vec::new(), 0)
     }
 
     pub(crate) fn push_within_capacity(&mut self, item: T) -> Result<(), T> {
-        self.0.push(item);
+        match self.0.len() < self.1 {
+            true => self.0.push(item),
+            false => return Err(item),
+        }
         Ok(())
     }
 
@@ -98,6 +102,14 @@ impl<T> KVec<T> {
 
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.0.pop()
+    }
+
+    pub(crate) fn drain_all(&mut self) -> std::vec::Drain<'_, T> {
+        self.0.drain(..)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.1
     }
 }
 
@@ -117,20 +129,17 @@ impl<T> DerefMut for KVec<T> {
 
 /// `src/sys/vec.rs`.
 pub(crate) mod vec {
-    use super::{Flags, KVec, Result, ENOMEM};
+    use super::{Flags, KVec, Result};
 
-    pub(crate) fn reserve<T>(v: &mut KVec<T>, most: usize, _: Flags) -> Result {
-        if v.len() < most {
-            Ok(())
-        } else {
-            Err(ENOMEM)
-        }
+    pub(crate) fn with_capacity<T>(most: usize, _: Flags) -> Result<KVec<T>> {
+        Ok(KVec(Vec::new(), most))
     }
 
-    pub(crate) fn push<T>(v: &mut KVec<T>, most: usize, item: T, f: Flags) -> Result<(), T> {
-        match reserve(v, most, f) {
-            Ok(()) => v.push_within_capacity(item),
-            Err(_) => Err(item),
+    pub(crate) fn push<T>(v: &mut KVec<T>, most: usize, item: T, _: Flags) -> Result<(), T> {
+        v.1 = v.0.len() + 1;
+        match v.0.len() < most {
+            true => v.push_within_capacity(item),
+            false => Err(item),
         }
     }
 }
