@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Urgent data: one byte outside the stream, and its mark in the stream."""
 
+import contextlib
 import fcntl
+import mmap
 import os
 import select
 import signal
 import socket
+import struct
 
-from lib import calls, consts, memory, pattern
+from lib import calls, consts, memory, netns, pattern
 from lib.registry import case
 
 BEDS = (1, 2)
@@ -212,6 +215,32 @@ def one_after_the_other(e):
         urgent(e, far)
         e.note(f"urgent {turn}", calls.recv(far, 1, OOB))
         e.note(f"stream {turn}", calls.recv(far, 100))
+
+
+@case(hosts=BEDS, timeout=60)
+def meets_reader(e):
+    """Urgent bytes arrive while the receiver reads in a loop: none is in the stream."""
+    near, far = e.pair()
+    read = mmap.mmap(-1, 8)
+    rounds = 20000 if netns.is_one() else 2000
+
+    def speak():
+        for turn in range(rounds):
+            while struct.unpack("Q", read[:8])[0] < turn:
+                pass
+            for _ in range(turn % 50):
+                pass
+            near.send(b"!", OOB)
+            near.send(b".")
+    speaker = e.child(speak)
+    for turn in range(rounds):
+        got = b""
+        while not got.endswith(b"."):
+            with contextlib.suppress(BlockingIOError):
+                got += far.recv(10, DONTWAIT)
+        e.equal(got, b".", f"stream of round {turn}")
+        read[:8] = struct.pack("Q", turn + 1)
+    speaker.result()
 
 
 @case(hosts=BEDS)
