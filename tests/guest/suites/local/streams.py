@@ -116,6 +116,20 @@ def without_rdma(e):
 
 
 @case(hosts=HERE, reference=False)
+def counted(e):
+    """The counters keep the bytes of closed connections."""
+    near, far = e.pair()
+    port, before = near.port, observe.stats()
+    near.send(b"to and")
+    e.equal(len(far.recv_exactly(6)), 6, "bytes")
+    near.close()
+    far.close()
+    e.until(lambda: all(port not in (row.local[1], row.remote[1]) for row in observe.rows()), "the end of both sockets")
+    after = observe.stats()
+    e.equal([after[name] - before[name] for name in ("tx_bytes", "rx_bytes")], [6, 6], "bytes sent and received")
+
+
+@case(hosts=HERE, reference=False)
 def switched_off(e):
     """With local_transport=0 a connection needs an RDMA device, but none exists."""
     near, far = e.pair()
