@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 
-from lib import either
+from lib import either, netns
 from lib.preload import ECHO, Carried, start, wait_for_listener
 from lib.registry import case
 
@@ -83,12 +83,16 @@ def older_readiness(e):
 @case
 def one_machine(e):
     """Both ends on this host, by the loopback address."""
+    before = netns.local_transport(True)
     carried = Carried() if e.sdp else None
-    serving = start(e, [*ECHO, "server", "threads", e.loopback, str(PORT), "2"])
-    wait_for_listener(e, PORT, "self")
-    said = start(e, [*ECHO, "client", "blocking", e.loopback, str(PORT), "2", "100000"]).output(e.patience * 6)
-    e.note("client", told(e, said))
-    serving.output(e.patience * 6)
+    try:
+        serving = start(e, [*ECHO, "server", "threads", e.loopback, str(PORT), "2"])
+        wait_for_listener(e, PORT, "self")
+        said = start(e, [*ECHO, "client", "blocking", e.loopback, str(PORT), "2", "100000"]).output(e.patience * 6)
+        e.note("client", told(e, said))
+        serving.output(e.patience * 6)
+    finally:
+        netns.local_transport(before)
     if carried:
         e.equal(carried.sent(), 400000, "bytes that SDP carried, there and back")
 
