@@ -46,8 +46,8 @@
 #define SDP_ZCOPY_THRESH	80
 
 /*
- * Read only. Result of the last bind(): 0, or the negative errno; -ENOENT if the address belongs to
- * no RDMA device, for which bind() itself returns EADDRNOTAVAIL.
+ * Read only. Result of the last bind(): 0, or the negative errno. -ENOENT: the address belongs to
+ * no RDMA device; bind() itself returned EADDRNOTAVAIL.
  */
 #define SDP_LAST_BIND_ERR	81
 
@@ -58,10 +58,10 @@
 #define SDP_INFO		82
 
 /*
- * Sockets of IPPROTO_SDP only: protocols for connect() and listen(). Set it before them, and best
- * before bind(): after bind(), a protocol excluded loses its port, and one added has to take it.
- * With SDP alone there is no fallback: an error is returned to the program, and no TCP port is
- * held. ENOPROTOOPT on a socket that has become TCP's.
+ * Sockets of IPPROTO_SDP only: protocols for connect() and listen(). Set SDP_ROUTE before connect()
+ * and listen(), and best before bind(): after bind(), a protocol excluded loses its port, and one
+ * added has to take it. With SDP alone there is no fallback: an error is returned to the program,
+ * and no TCP port is held. Fails with ENOPROTOOPT on a socket that has become TCP's.
  */
 #define SDP_ROUTE		83
 
@@ -72,8 +72,8 @@
 
 /*
  * 1: a blocking send of a large block returns at once. A thread that writes to the block's memory
- * before the peer has it waits. The default is the parameter async_send; if that is -1, the option
- * has no effect.
+ * before the peer has read the block waits. The default is the parameter async_send; if that is -1,
+ * the option has no effect.
  */
 #define SDP_ASYNC_SEND		84
 
@@ -83,8 +83,9 @@
 #define SDP_TRANSPORT_LOCAL	2
 
 /*
- * Not a socket of IPPROTO_SDP, or accepted by SDP; not decided yet; decided for SDP.
- * On a socket of IPPROTO_SDP that has become TCP's, SDP_INFO fails with ENOPROTOOPT.
+ * Choice of an IPPROTO_SDP socket: NONE for other sockets and for one accepted by SDP, then not
+ * decided yet, decided for SDP. On a socket of IPPROTO_SDP that has become TCP's, SDP_INFO fails
+ * with ENOPROTOOPT.
  */
 #define SDP_IPPROTO_NONE	0
 #define SDP_IPPROTO_OPEN	1
@@ -105,16 +106,17 @@ struct sdp_info {
 	__u64	rx_read;
 	/* written by the peer to the memory of a receive call. */
 	__u64	rx_written;
-	/* Blocks of send calls that were advertised, and that came back not read to the end. */
+	/* Blocks of send calls that were advertised, and those that the peer did not read to the
+	 * end. */
 	__u64	src_avail_sent;
 	__u64	src_avail_returned;
 	/* Blocks that the peer has advertised, and number of refusals. */
 	__u64	src_avail_received;
 	__u64	src_avail_refused;
-	/* Memory of receive calls that was advertised, and that of the peer's. */
+	/* Adverts of receive calls' memory, and adverts that the peer has sent of its own. */
 	__u64	sink_avail_sent;
 	__u64	sink_avail_received;
-	/* Times that own blocks crossed the peer's SinkAvail, and were written there. */
+	/* Times that a block of this end crossed the peer's SinkAvail, and was written there. */
 	__u64	crossed;
 	/* Times that memory of a call could not be pinned, so that its bytes were copied. */
 	__u64	unpinnable;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `sdp-completions DIR` writes the completions of the tools' command lines for bash, zsh and fish,
-//! generated from the tools' own definitions of their arguments. It is not installed.
+//! generated from the tools' own definitions of their arguments. The program is not installed.
 
 // This program uses only a part of the code that the tools share.
 #[allow(dead_code)]
@@ -24,7 +24,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A command without subcommands, and without its hidden options: clap_complete offers those too.
+/// Returns a command without its subcommands and hidden options, which clap_complete would offer.
 fn shown(name: &'static str, command: &Command) -> Command {
     let all = command.get_arguments().filter(|a| !a.is_hide_set());
     Command::new(name).version("").args(all.cloned())
@@ -67,7 +67,7 @@ fn with_names(file: &Path) -> io::Result<()> {
     std::fs::write(file, format!("{first}\n{names}{rest}"))
 }
 
-/// Writes `DIR/SHELL/FILE` for each tool, under the names by which the shells find them.
+/// Writes `DIR/SHELL/FILE` for each tool, under the name by which the shell finds the file.
 fn write(dir: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let place = dir.join(shell.to_string());
@@ -75,7 +75,7 @@ fn write(dir: &Path) -> io::Result<()> {
         for (name, mut command) in tools() {
             let written = generate_to(shell, &mut command, name, &place)?;
             if shell == Shell::Bash {
-                // bash-completion loads the file that is called as the command is.
+                // bash-completion loads the file with the name of the command.
                 std::fs::rename(&written, place.join(name))?;
             }
             if name == "sdpctl" {

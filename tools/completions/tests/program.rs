@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The completions as bash runs them.
+//! Runs the completions in bash.
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn in_bash() {
         .arg(&dir)
         .status();
     assert!(written.unwrap().success());
-    // words of the command line, then what is offered for the last one
+    // takes the words of a command line, and returns what bash offers for the last word
     let offered = |tool: &str, words: &str| {
         let script = format!(
             "systemctl() {{ printf '%s enabled\\n' nginx.service pg@.service; }}\n\
@@ -33,7 +33,7 @@ fn in_bash() {
     assert_eq!(offered("sdpctl", "sdpctl map rem"), ["remove"]);
     assert_eq!(offered("sdpctl", "sdpctl enable --ro"), ["--root"]);
     assert!(offered("sdp-check", "sdp-check --").contains(&"--json".into()));
-    // zsh and fish are not where the tests run
+    // the test machine has no zsh and no fish
     let text = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
     let zsh = text("zsh/_sdpctl");
     assert!(zsh.starts_with("#compdef sdpctl\n"));

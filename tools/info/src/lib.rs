@@ -15,7 +15,7 @@ const SDP_INFO: i32 = 82;
 
 const HEADER: &str = include_str!("../../../include/uapi/sdp.h");
 
-/// The names of the structure's fields, each a number of 64 bits, in their order.
+/// Returns the names of the structure's fields in their order; each field is a number of 64 bits.
 fn names() -> impl Iterator<Item = &'static str> {
     let body = HEADER.split_once("struct sdp_info {").map_or("", |s| s.1);
     let body = body.split_once("\n};").map_or("", |s| s.0);
@@ -30,7 +30,7 @@ const TRANSPORTS: [&str; 3] = ["none", "rdma", "local"];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Info {
     transport: u64,
-    /// As many as the module has; an older one may have fewer.
+    /// As many counters as the module has; an older module may have fewer.
     counts: Vec<u64>,
 }
 
@@ -79,12 +79,12 @@ impl Info {
         TRANSPORTS.get(n).copied().unwrap_or("unknown")
     }
 
-    /// The counters by their names in the structure, as many as the module has.
+    /// Returns all counters that the module has, by their names in the structure.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         names().skip(1).zip(self.counts.iter().copied())
     }
 
-    /// The counter of that name, 0 if the module does not have it.
+    /// Returns the counter of that name, 0 if the module does not have it.
     pub fn get(&self, name: &str) -> u64 {
         self.fields().find(|(n, _)| *n == name).map_or(0, |f| f.1)
     }

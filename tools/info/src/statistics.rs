@@ -4,18 +4,18 @@
 
 use serde_json::{Map, Number, Value};
 
-/// A counter. Counters of a section have its heading before their name.
+/// A counter. Counter; one of a section is printed with the section's heading before its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
-    /// The heading, without its colon.
+    /// The section's heading, without its colon.
     pub section: Option<String>,
-    /// As the file has it, without spaces around it.
+    /// Name as in the file, without spaces around it.
     pub name: String,
     /// Count since the module was loaded, or since a write to the file.
     pub value: u64,
 }
 
-/// All counters, in the order of the file.
+/// All counters of `/proc/net/sdpstats`, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics(pub Vec<Counter>);
 
@@ -70,7 +70,7 @@ impl Statistics {
     }
 
     /// Returns each counter's increase per second since a reading `seconds` earlier. A counter that
-    /// has decreased was cleared in between.
+    /// has decreased was cleared between the two readings.
     pub fn rates(&self, before: &Statistics, seconds: f64) -> Vec<f64> {
         let gained = |c: &Counter| {
             let old = before
@@ -92,21 +92,22 @@ impl Statistics {
             .collect()
     }
 
-    /// All counters by name; those of a section in an object of its own.
+    /// Returns all counters by name; the counters of a section are in an object of their own.
     pub fn to_json(&self) -> Value {
         self.object(self.0.iter().map(|c| c.value.into()))
     }
 
-    /// The same for the result of `rates`.
+    /// Returns the result of `rates` in the form of `to_json`.
     pub fn rates_to_json(&self, rates: &[f64]) -> Value {
-        // a tenth is as exact as it gets
+        // tenths are as exact as the reading
         let rounded = |r: &f64| {
             Number::from_f64((r * 10.0).round() / 10.0).map_or(Value::Null, Value::Number)
         };
         self.object(rates.iter().map(rounded))
     }
 
-    /// An object with a value for each counter; those of a section are in an object of its own.
+    /// Returns an object with a value for each counter; the counters of a section are in an object
+    /// of their own.
     fn object(&self, values: impl Iterator<Item = Value>) -> Value {
         let mut all = Map::new();
         for (c, v) in self.0.iter().zip(values) {
@@ -130,10 +131,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// As read in a guest, shortened.
+    /// Output of a guest, shortened.
     const SAMPLE: &str = "SDP statistics:\nrx_bytes           \t\t: 0\ntx_bytes           \t\t: 83916800\nsdp_sendmsg() calls\t\t: 161\npost_send SDP_MID_DISCONN     \t: 1\npost_send SDP_MID_DATA        \t: 2562\ntx completions     \t\t: 400\n\nsdp_recvmsg() calls\t\t: 1\nreceived SDP_MID_DATA        \t: 77\nsend_miss_no_credits\t\t: 12\nRefused and lost:\n- backlog full     \t\t: 0\n- aborted sequence                \t: 3\n";
 
-    /// Some lines as OFED's ib_sdp has them.
+    /// Some lines of OFED's ib_sdp.
     const OFED: &str = "SDP statistics:\nrx_bytes\t\t: 1\nsendmsg_seglen:\n - all values are 0\nsend_size:\n      2048 | **************************************************  - 7\n      4096 | ***                                                 - 1\nsdp_sendmsg() calls\t\t: 8\n\nCQ stats:\n- RX irq armed  \t\t: 5\nZCopy stats:\n- TX timeout\t\t: 0\n";
 
     #[test]

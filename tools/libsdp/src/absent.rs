@@ -11,7 +11,7 @@ const FILE: &[u8] = b"ib_sdp.ko";
 const LOCKDOWN: &CStr = c"/sys/kernel/security/lockdown";
 const ENFORCED: &CStr = c"/sys/module/module/parameters/sig_enforce";
 
-/// Why the module is not loaded.
+/// Reason why the module is not loaded.
 #[derive(Clone, Copy)]
 pub enum Cause {
     /// modprobe has no such module for this kernel.
@@ -101,18 +101,18 @@ fn release() -> Option<Text> {
     }
     let mut release = Text::default();
     for c in names.release.iter().take_while(|c| **c != 0) {
-        // It may become part of a path.
+        // The release may become part of a path.
         let c = char::from(*c as u8);
         release.write_char(if c == '/' { '_' } else { c }).ok()?;
     }
     Some(release)
 }
 
-/// True if the file has the word in it; `None` if it cannot be read.
+/// Returns true if the file contains the word, `None` if the file cannot be read.
 fn holds(path: &CStr, word: &[u8]) -> Option<bool> {
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
     let mut part = [0; 4096];
-    // The end of the previous part: the word may begin there.
+    // Keeps the end of the previous read, because the word may begin there.
     let mut kept = 0;
     let found = loop {
         let n = match sys::read(fd, &mut part[kept..]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of the C library that this one replaces. Each passes other calls on to the C
+//! The functions of the C library that libsdp replaces. Each passes other calls on to the C
 //! library.
 
 use crate::log;
@@ -19,7 +19,7 @@ fn active() -> Option<&'static Settings> {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// Same contract as in the C library.
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let stream = kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM;
@@ -28,13 +28,13 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     if let Some(settings) = active().filter(|_| stream && ip && tcp) {
         if let Some(fd) = sdp::socket(domain, kind) {
             if settings.uniform == Some(Mode::Sdp) {
-                // for connections by io_uring, too
+                // connections by io_uring do not pass `connect`
                 let _ = sdp::set_route(fd, Mode::Sdp);
             }
             return fd;
         }
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller guarantees valid arguments.
     unsafe { real::socket(domain, kind, protocol) }
 }
 
@@ -62,7 +62,7 @@ fn apply(settings: &Settings, role: Role, fd: c_int, address: SocketAddr) {
     if settings.uniform.is_some() || sdp::set_route(fd, mode).is_ok() || mode != Mode::Sdp {
         return;
     }
-    // a call that was made before has chosen
+    // the program has called setsockopt(2) before, and its choice stays
     if let Some(choice @ sdp::Choice::Tcp(_)) = sdp::choice(fd) {
         log::write(
             Level::Warning,
@@ -75,19 +75,19 @@ fn apply(settings: &Settings, role: Role, fd: c_int, address: SocketAddr) {
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// Same contract as in the C library.
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's address.
+    // SAFETY: the caller guarantees a valid address.
     let to = concerned().zip(unsafe { sys::address(address, length) });
     if let Some((settings, to)) = to {
         apply(settings, Role::Client, fd, to);
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller guarantees valid arguments.
     let r = unsafe { real::connect(fd, address, length) };
     if let Some((_, to)) = to.filter(|_| log::wanted(Level::Summary)) {
         let errno = sys::errno();
@@ -101,18 +101,18 @@ pub unsafe extern "C-unwind" fn connect(
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// Same contract as in the C library.
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C-unwind" fn bind(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's address.
+    // SAFETY: the caller guarantees a valid address.
     if let Some((settings, to)) = concerned().zip(unsafe { sys::address(address, length) }) {
         apply(settings, Role::Server, fd, to);
     }
-    // SAFETY: the caller's arguments.
+    // SAFETY: the caller guarantees valid arguments.
     unsafe { real::bind(fd, address, length) }
 }
 
@@ -120,17 +120,17 @@ pub unsafe extern "C-unwind" fn bind(
 ///
 /// # Safety
 ///
-/// As the C library's.
+/// Same contract as in the C library.
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let concerned = concerned();
     if let Some(settings) = concerned {
-        // else the rules have seen it in bind(2)
+        // otherwise bind(2) has applied the rules
         if let Some(any) = sys::local_address(fd).filter(|a| a.port() == 0) {
             apply(settings, Role::Server, fd, any);
         }
     }
-    // SAFETY: numbers only.
+    // SAFETY: passes numbers only.
     let r = unsafe { real::listen(fd, backlog) };
     if r == 0 && concerned.is_some() && log::wanted(Level::Summary) {
         report::listen(fd);

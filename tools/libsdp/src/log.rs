@@ -63,7 +63,7 @@ pub fn wanted(level: Level) -> bool {
     settings::known().is_some_and(|s| level as u32 >= s.min_level)
 }
 
-/// Writes a message, if it is wanted. errno stays.
+/// Writes a message if its level is written. Preserves errno.
 pub fn write(level: Level, message: fmt::Arguments<'_>) {
     let Some(settings) = settings::known().filter(|s| level as u32 >= s.min_level) else {
         return;
@@ -79,7 +79,7 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
             line.push(b"\n");
             to_file(path, line.as_bytes())
         }
-        // inetd's programs have their connection there
+        // in programs of inetd, descriptor 2 is the connection
         Destination::Stderr if !is_socket(2) => {
             let _ = write!(line, "libsdp: {name}[{pid}]: {message}");
             line.push(b"\n");
@@ -130,7 +130,7 @@ fn to_file(path: &[u8], line: &[u8]) -> sys::Result<()> {
     done.map(drop)
 }
 
-/// A path, complete once its last part is added.
+/// A path that is complete once its last component is added.
 fn path(line: &mut Line) -> sys::Result<&CStr> {
     line.push(b"\0");
     CStr::from_bytes_with_nul(line.as_bytes()).map_err(|_| libc::ENAMETOOLONG)
@@ -156,7 +156,8 @@ fn open(named: &[u8], user: u32) -> sys::Result {
 }
 
 /// Opens a regular file with one link that the user owns, in a directory that no other user can
-/// write to. Both are checked after open(2), so that no other user can exchange them in between.
+/// write to. Owner and directory are checked after open(2), so that no other user can exchange them
+/// in between.
 fn open_in(directory: &CStr, name: &CStr, user: u32) -> sys::Result {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH;
     let directory = sys::open(libc::AT_FDCWD, directory, flags, 0)?;
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(path(&mut line), Err(libc::ENAMETOOLONG));
     }
 
-    /// A directory of this test's own.
+    /// Returns a directory for one test.
     fn place(name: &str) -> std::path::PathBuf {
         let path = env::temp_dir().join(format!("libsdp-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -256,7 +257,7 @@ mod tests {
             sys::close(open(path, user).unwrap());
             assert!(dir.join(format!("x.log.{user}/log")).is_file());
         } else {
-            // As another user, who does not own files made by root.
+            // Tries as another user, who does not own files of root.
             assert_eq!(open(path, 4242), Err(libc::EPERM));
             assert!(dir.join("x.log.4242").is_dir());
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pointers to the functions that this library replaces, as the C library or the next preloaded
-//! library defines them.
+//! Pointers to the functions that libsdp replaces, as the C library or the next preloaded library
+//! defines them.
 
 use crate::sys;
 use libc::{c_int, c_void, sockaddr, socklen_t};
@@ -25,11 +25,11 @@ fn look_up(found: &Found, name: &CStr) -> *mut c_void {
 macro_rules! next {
     ($($name:ident = $text:literal ($($argument:ident: $kind:ty),*);)*) => {
         $(
-            /// The next function of this name.
+            /// Calls the next function of this name.
             ///
             /// # Safety
             ///
-            /// The same as for the C library's function.
+            /// Same contract as the C library's function.
             #[inline]
             pub unsafe fn $name($($argument: $kind),*) -> c_int {
                 let next = look_up(&looked_up::$name, $text);
@@ -39,7 +39,7 @@ macro_rules! next {
                 }
                 // SAFETY: the function of this name has these arguments.
                 let next: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { mem::transmute(next) };
-                // SAFETY: by the caller.
+                // SAFETY: the caller guarantees valid arguments.
                 unsafe { next($($argument),*) }
             }
         )*
@@ -49,7 +49,7 @@ macro_rules! next {
             $(pub static $name: super::Found = super::Found::new(super::ptr::null_mut());)*
         }
 
-        /// Looks up all of them, so that no signal handler has to.
+        /// Looks up all functions, so that no signal handler has to.
         pub fn resolve() {
             $(look_up(&looked_up::$name, $text);)*
         }

@@ -9,7 +9,7 @@ use crate::sys;
 use libc::c_int;
 use std::net::SocketAddr;
 
-/// More milliseconds than the kernel needs for its decision.
+/// Milliseconds; longer than the kernel needs for its decision.
 const LONGEST: u64 = 5000;
 
 /// Logs the protocol of a socket whose connect(2) returned `result`, or the error. Waits for the
@@ -31,7 +31,7 @@ pub fn connect(fd: c_int, to: SocketAddr, result: sys::Result) {
     }
 }
 
-/// The socket listens.
+/// Logs that the socket listens, and by which protocol.
 pub fn listen(fd: c_int) {
     if let (Some(choice), Some(local)) = (choice(fd), sys::local_address(fd)) {
         match choice {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets of `IPPROTO_SDP`, as the kernel has them (`include/uapi/sdp.h`).
+//! Access to `IPPROTO_SDP` sockets through the kernel's interface (`include/uapi/sdp.h`).
 
 use crate::absent::Cause;
 use crate::log;
@@ -11,13 +11,14 @@ use sdp_rules::Mode;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
-/// Default number of the protocol in the module. Creating a socket with it loads the module.
+/// Default number of the protocol in the module. Creating a socket with this number loads the
+/// module.
 const IPPROTO_SDP: c_int = 257;
 const NUMBER: &CStr = c"/sys/module/ib_sdp/parameters/ipproto";
 const SDP_INFO: c_int = 82;
 const SDP_ROUTE: c_int = 83;
 
-/// The protocol's number, once it was read.
+/// Number of the protocol, once it was read.
 static PROTOCOL: AtomicI32 = AtomicI32::new(IPPROTO_SDP);
 /// No such protocol: read the number again before the next socket, without loading the module.
 const NONE: c_int = 0;
@@ -55,14 +56,14 @@ pub fn socket(domain: c_int, kind: c_int) -> Option<c_int> {
                 PROTOCOL.store(protocol, Relaxed);
                 return Some(fd);
             }
-            // the program's own call has it as well
+            // the program's own socket(2) gets the same error
             Err(
                 libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAFNOSUPPORT,
             ) => return None,
             Err(why) => why,
         };
         match number() {
-            // the module has been loaded since, perhaps just now
+            // the module was loaded after the number was read
             Some(n) if n != NONE && n != protocol => protocol = n,
             now => {
                 PROTOCOL.store(NONE, Relaxed);
@@ -78,7 +79,7 @@ fn attempt(domain: c_int, kind: c_int, protocol: c_int) -> sys::Result {
         return Err(libc::EPROTONOSUPPORT);
     }
     let errno = sys::errno();
-    // SAFETY: numbers only.
+    // SAFETY: passes numbers only.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd < 0 {
         let e = sys::errno();
@@ -86,14 +87,14 @@ fn attempt(domain: c_int, kind: c_int, protocol: c_int) -> sys::Result {
         return Err(e);
     }
     if sys::get_int(fd, libc::IPPROTO_TCP, SDP_ROUTE).is_err() {
-        // another protocol has the number
+        // another protocol has this number
         sys::close(fd);
         return Err(libc::EPROTOTYPE);
     }
     Ok(fd)
 }
 
-/// Says once why sockets are TCP.
+/// Logs once why sockets are TCP.
 fn tell(protocol: c_int, number: Option<c_int>, why: c_int) {
     if TOLD.swap(true, Relaxed) {
         return;
@@ -132,16 +133,16 @@ pub fn set_route(fd: c_int, mode: Mode) -> sys::Result {
 /// Protocol that a socket of `IPPROTO_SDP` has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing is decided.
+    /// Neither SDP nor TCP is chosen yet.
     Open,
     Sdp,
-    /// SDP, since the program or the rules want nothing else.
+    /// SDP, since the program or the rules allow only SDP.
     OnlySdp,
     /// TCP, for this reason.
     Tcp(Reason),
 }
 
-/// Name of the reason, as the kernel gives it.
+/// Name of a reason, as in `/proc/net/sdp_ipproto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     text: [u8; 24],
@@ -154,7 +155,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// A number of struct sdp_info.
+/// Returns field `n` of struct sdp_info.
 fn word(info: &[u8], n: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&info[n * 8..][..8]);
@@ -177,7 +178,7 @@ pub fn choice(fd: c_int) -> Option<Choice> {
     }
 }
 
-/// Why the socket with this inode is TCP's: a line `INODE UID TCP: REASON`.
+/// Returns why the socket with this inode is TCP's, from a line `INODE UID TCP: REASON`.
 fn reason(inode: u64) -> Option<Reason> {
     let path = c"/proc/thread-self/net/sdp_ipproto";
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY, 0).ok()?;
@@ -211,13 +212,13 @@ fn reason_in(line: &[u8], inode: u64) -> Option<Reason> {
     Some(Reason { text, length })
 }
 
-/// An errno by its text.
+/// Prints an errno as text.
 pub struct Errno(pub c_int);
 
 impl std::fmt::Display for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         extern "C" {
-            // unlike strerror(3) it needs no memory
+            // unlike strerror(3), strerrordesc_np(3) needs no memory
             fn strerrordesc_np(e: c_int) -> *const libc::c_char;
         }
         // SAFETY: takes a number, and returns null or a static string.

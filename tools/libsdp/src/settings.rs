@@ -19,18 +19,18 @@ const RULES: &str = match option_env!("SDP_RULES") {
     None => "/etc/libsdp.conf",
 };
 
-/// No file of rules is larger.
+/// Maximum size of a rules file.
 const LARGEST: u64 = 1 << 20;
 
 /// Severity of a message. Messages of `min-level` and above are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// No rule matches.
+    /// Level of the message that no rule matches.
     NoMatch = 3,
-    /// A rule matches.
+    /// Level of the message about the rule that matches.
     Match = 4,
-    /// Outcome of each listener and each connection.
+    /// Level of the messages about the outcome of each listener and connection.
     Summary = 7,
     Warning = 8,
     Error = 9,
@@ -38,14 +38,14 @@ pub enum Level {
 
 /// Settings of this program.
 pub struct Settings {
-    /// Rules that may match it.
+    /// Rules that may match the program.
     pub rules: Rules,
-    /// Its name, as it is shown.
+    /// Name of the program for messages.
     pub name: String,
     pub program: Vec<u8>,
     pub destination: Destination,
     pub min_level: u32,
-    /// Mode of all its sockets, if it is the same for every address and role.
+    /// Mode of all sockets of the program, if it is the same for every address and role.
     pub uniform: Option<Mode>,
     /// True if the program has more rights than its caller.
     pub secure: bool,
@@ -55,23 +55,24 @@ static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the settings, if they have been read.
 pub fn known() -> Option<&'static Settings> {
-    // SAFETY: once there they stay.
+    // SAFETY: settings are never freed.
     unsafe { SETTINGS.load(Acquire).as_ref() }
 }
 
-/// Reads everything, for the constructor. Describes its faults.
+/// Reads the environment and the rules, for the constructor. Returns a description of faults in
+/// them.
 pub fn load() -> Option<String> {
     let (settings, problem) = read();
     SETTINGS.store(Box::into_raw(Box::new(settings)), Release);
     problem
 }
 
-/// Name of the program in the rules.
+/// Returns the name by which rules match the program.
 fn program() -> Vec<u8> {
     extern "C" {
         static program_invocation_short_name: *const libc::c_char;
     }
-    // SAFETY: the C library sets it before any constructor runs.
+    // SAFETY: the C library sets this variable before any constructor runs.
     let name = unsafe { program_invocation_short_name };
     if name.is_null() {
         return Vec::new();
@@ -148,7 +149,7 @@ fn is_relative(preload: &[u8]) -> bool {
     libraries.any(|l| l.ends_with(b"/libsdp.so") && !l.starts_with(b"/") && !l.starts_with(b"$"))
 }
 
-/// The rules of a file. A missing default file means SDP where it is available.
+/// Reads the rules of a file. A missing default file means SDP where it is available.
 fn read_rules(path: &OsStr, named: bool) -> Result<Rules, String> {
     let text = match read_file(path) {
         Ok(text) => text,
@@ -164,7 +165,7 @@ fn read_rules(path: &OsStr, named: bool) -> Result<Rules, String> {
     })
 }
 
-/// A regular file of a reasonable size.
+/// Reads a regular file of a bounded size.
 fn read_file(path: &OsStr) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new()
         .read(true)

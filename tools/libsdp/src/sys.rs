@@ -44,7 +44,7 @@ pub fn pid() -> c_int {
 }
 
 pub fn close(fd: c_int) {
-    // SAFETY: a number.
+    // SAFETY: passes only a number.
     let _ = unsafe { call!(SYS_close, fd) };
 }
 
@@ -53,11 +53,11 @@ pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result {
     unsafe { call!(SYS_socket, family, kind, protocol) }
 }
 
-/// Parses an address of IPv4 or IPv6. `None`: it is of another family.
+/// Parses an address of IPv4 or IPv6. Returns `None` for another family.
 ///
 /// # Safety
 ///
-/// The same as for the address of bind(2).
+/// The pointer and the length must be valid, as for bind(2).
 pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<SocketAddr> {
     let length = length as usize;
     if from.is_null() || length < mem::size_of::<libc::sockaddr_in>() {
@@ -84,17 +84,17 @@ pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> O
 
 /// getsockname(2).
 pub fn local_address(fd: c_int) -> Option<SocketAddr> {
-    // SAFETY: all zeroes is an address without a family.
+    // SAFETY: zeros are a valid address, without a family.
     let mut a: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut length = mem::size_of_val(&a) as libc::socklen_t;
     // SAFETY: the storage is as long as the length says.
     unsafe { call!(SYS_getsockname, fd, &raw mut a, &raw mut length) }.ok()?;
-    // SAFETY: the kernel has filled it in.
+    // SAFETY: the kernel has filled the address.
     unsafe { address((&raw const a).cast(), length) }
 }
 
 pub fn set_int(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result {
-    // SAFETY: the value is as long as it is said to be.
+    // SAFETY: `value` has this length.
     unsafe { call!(SYS_setsockopt, fd, level, name, &raw const value, 4) }
 }
 
@@ -102,7 +102,7 @@ pub fn set_int(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result {
 pub fn get_option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result {
     let mut length = value.len() as libc::socklen_t;
     let (to, length) = (value.as_mut_ptr(), &raw mut length);
-    // SAFETY: the value is as long as it is said to be.
+    // SAFETY: `value` has this length.
     unsafe { call!(SYS_getsockopt, fd, level, name, to, length) }
 }
 
@@ -113,9 +113,9 @@ pub fn get_int(fd: c_int, level: c_int, name: c_int) -> Result {
 }
 
 pub fn stat(fd: c_int) -> Option<libc::stat> {
-    // SAFETY: all zeroes is a stat.
+    // SAFETY: zeros are a valid stat.
     let mut s: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: the kernel fills it in.
+    // SAFETY: the kernel fills the structure.
     unsafe { call!(SYS_fstat, fd, &raw mut s) }.ok()?;
     Some(s)
 }
@@ -133,7 +133,7 @@ pub fn mkdir(path: &CStr, mode: u32) -> Result {
 
 /// Returns the number of bytes read.
 pub fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
-    // SAFETY: the buffer is as long as it is said to be.
+    // SAFETY: the buffer has this length.
     let n = unsafe { call!(SYS_read, fd, to.as_mut_ptr(), to.len()) };
     n.map(|n| n as usize)
 }
@@ -145,10 +145,10 @@ pub fn write(fd: c_int, from: &[u8]) -> Result {
 
 /// Sends a datagram to a UNIX socket.
 pub fn send_to_path(fd: c_int, path: &[u8], text: &[u8]) -> Result {
-    // SAFETY: all zeroes is an address.
+    // SAFETY: zeros are a valid address.
     let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
     to.sun_family = libc::AF_UNIX as _;
-    // one byte less: the path ends with a zero
+    // the path ends with a zero, which takes one byte
     let room = to.sun_path.len() - 1;
     for (place, &c) in to.sun_path[..room].iter_mut().zip(path) {
         *place = c as _;
@@ -158,7 +158,7 @@ pub fn send_to_path(fd: c_int, path: &[u8], text: &[u8]) -> Result {
         libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
         mem::size_of_val(&to),
     );
-    // SAFETY: text and address are as long as they are said to be.
+    // SAFETY: text and address have these lengths.
     unsafe { call!(SYS_sendto, fd, from, length, flags, &raw const to, size) }
 }
 
@@ -167,12 +167,12 @@ pub fn clock(which: libc::clockid_t) -> libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the C library's call without a system call; may be called by signal handlers.
+    // SAFETY: no system call is made; signal handlers may call clock_gettime(2).
     unsafe { libc::clock_gettime(which, &mut t) };
     t
 }
 
-/// Milliseconds of a monotonic clock.
+/// Returns milliseconds of a monotonic clock.
 pub fn now() -> u64 {
     let t = clock(libc::CLOCK_MONOTONIC);
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000

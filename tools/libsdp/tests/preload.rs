@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests the library in a program on a kernel without SDP. The program is this test itself. It gets
-//! TCP, and one log line with the reason. Guests test the library with SDP.
+//! Tests the library in a program on a kernel without SDP. The test itself is the program that
+//! preloads the library. The program gets TCP, and one log line with the reason. Guests test the
+//! library with SDP.
 //!
-//! The tests print what cargo's own do.
+//! The output has the format of cargo's own tests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A server and two clients of it in one process; each has to use TCP.
+/// Runs a server and two clients of it in one process; each has to use TCP.
 fn program() {
     for _ in 0..2 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -38,7 +39,7 @@ fn program() {
     println!("ok");
 }
 
-/// The library that was built with this test.
+/// Returns the path of the library that was built with this test.
 fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let deps = own.parent().unwrap();
@@ -78,7 +79,7 @@ fn absolute() -> String {
 
 const QUIET: &str = "log destination stderr\n";
 
-/// One line, with this in it.
+/// Requires that the output is one line that contains `what`.
 fn one(err: &str, what: &str) {
     assert_eq!(err.lines().count(), 1, "{err}");
     assert!(err.contains(what), "{err}");
@@ -86,7 +87,7 @@ fn one(err: &str, what: &str) {
 
 const ABSENT: &str = "the kernel has no SDP (the module ib_sdp is not loaded: ";
 
-/// However many sockets are made.
+/// One log line appears, however many sockets are made.
 fn absent() {
     assert!(!Path::new("/sys/module/ib_sdp").exists(), "not here");
     one(&said(&absolute(), QUIET, &[]), ABSENT);
@@ -94,7 +95,7 @@ fn absent() {
     one(&said(&absolute(), QUIET, &simple), ABSENT);
 }
 
-/// The library does not affect it.
+/// A program whose rules are all TCP gets no message.
 fn tcp_only() {
     let rules = "use tcp server * *:*\nuse tcp client * *:*\n";
     let all = [("LIBSDP_LOG", "stderr:1")];
@@ -119,7 +120,7 @@ fn mistake() {
     );
 }
 
-/// A variable of former versions.
+/// LIBSDP_WAIT, a variable of former versions, has no effect.
 fn wait() {
     let rules = format!("{QUIET}use tcp server * *:*\nuse tcp client * *:*\n");
     let wait = [("LIBSDP_WAIT", "500")];
@@ -129,7 +130,7 @@ fn wait() {
     );
 }
 
-/// Found from here, but not from everywhere.
+/// A relative LD_PRELOAD is found from this directory, but not from every other.
 fn relative() {
     let rules = format!("{QUIET}use tcp server * *:*\nuse tcp client * *:*\n");
     let err = said("./libsdp.so", &rules, &[]);

@@ -10,7 +10,7 @@ pub struct Glob(Vec<u8>);
 
 /// Set of bytes that one element of a pattern matches.
 enum Step {
-    /// The byte matches; the pattern continues this number of bytes later.
+    /// The byte matches; the pattern goes on this number of bytes later.
     Yes(usize),
     No,
 }
@@ -20,7 +20,7 @@ impl Glob {
         Glob(pattern.to_vec())
     }
 
-    /// The pattern that all names match.
+    /// Returns the pattern that all names match.
     pub fn any() -> Self {
         Glob(b"*".to_vec())
     }
@@ -38,7 +38,8 @@ impl Glob {
     pub fn matches(&self, name: &[u8]) -> bool {
         let pattern = &self.0;
         let (mut p, mut n) = (0, 0);
-        // Where to go on if the rest does not fit: after the last star, with one byte more for it.
+        // Place to go on from if the rest does not fit: after the last star, with one byte more for
+        // the star.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             if pattern.get(p) == Some(&b'*') {
@@ -48,7 +49,7 @@ impl Glob {
             }
             match name.get(n) {
                 None if p == pattern.len() => return true,
-                // A byte more for the star leaves even fewer for the rest.
+                // One more byte for the star leaves even fewer for the rest of the pattern.
                 None => return false,
                 Some(&byte) => {
                     if let Step::Yes(length) = step(&pattern[p..], byte) {
@@ -78,7 +79,7 @@ fn step(pattern: &[u8], byte: u8) -> Step {
         [b'[', rest @ ..] => match set(rest, byte) {
             Some((true, length)) => Step::Yes(length + 1),
             Some((false, _)) => Step::No,
-            // a bracket that is never closed is a bracket
+            // a bracket that is never closed is a literal bracket
             None if byte == b'[' => Step::Yes(1),
             None => Step::No,
         },

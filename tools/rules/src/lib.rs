@@ -24,11 +24,11 @@ pub enum Mode {
     Tcp,
     /// SDP only.
     Sdp,
-    /// A server takes connections of both; a client tries SDP, then TCP.
+    /// A server accepts connections of SDP and TCP; a client tries SDP, then TCP.
     Both,
 }
 
-/// Which end of connections a rule speaks of.
+/// End of a connection that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A listener; rules match the address of its bind(2).
@@ -40,7 +40,7 @@ pub enum Role {
 /// A `use` statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its line in the file, from 1.
+    /// Line number in the file, from 1.
     pub line: u32,
     pub mode: Mode,
     pub role: Role,
@@ -49,12 +49,12 @@ pub struct Rule {
     pub ports: Ports,
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Stderr,
     Syslog,
-    /// A file of this name; where it really is depends on the user.
+    /// A file of this name; the directory depends on the user.
     File(Vec<u8>),
 }
 
@@ -65,10 +65,10 @@ pub struct Log {
     pub min_level: Option<u32>,
 }
 
-/// Mode of a socket that no rule matches, also with a file without rules.
+/// Mode of a socket that no rule matches, also if the file has no rules.
 pub const DEFAULT: Mode = Mode::Both;
 
-/// Content of a file.
+/// Content of a rules file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub log: Log,
@@ -84,7 +84,7 @@ pub struct Verdict<'a> {
 }
 
 impl Rules {
-    /// One mode for every socket.
+    /// Returns rules with one mode for every socket.
     pub fn only(mode: Mode) -> Self {
         let any = |role| Rule {
             line: 0,
@@ -114,7 +114,7 @@ impl Rules {
         }
     }
 
-    /// Keeps the rules that speak of a program.
+    /// Keeps the rules that can match a program.
     pub fn of_program(mut self, program: &[u8]) -> Self {
         self.rules.retain(|r| r.program.matches(program));
         self
@@ -142,7 +142,7 @@ impl Rules {
     }
 
     /// Returns the first earlier rule that matches everything that rule `index` matches, so that
-    /// the latter never decides.
+    /// rule `index` never decides.
     pub fn hidden_by(&self, index: usize) -> Option<&Rule> {
         let rule = self.rules.get(index)?;
         self.rules[..index].iter().find(|r| r.covers(rule))
@@ -179,7 +179,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// As a statement that [`parse()`] reads.
+/// Writes the rule as a statement that [`parse()`] reads.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The addresses and ports that a rule speaks of.
+//! The addresses and ports of a rule.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,13 +13,13 @@ pub enum Network {
     V6 { address: Ipv6Addr, prefix: u8 },
 }
 
-/// The first `prefix` of 32 bits.
+/// Returns the first `prefix` of 32 bits.
 fn head4(address: Ipv4Addr, prefix: u8) -> u32 {
     let below = 32 - u32::from(prefix.min(32));
     address.to_bits().checked_shr(below).unwrap_or(0)
 }
 
-/// The first `prefix` of 128 bits.
+/// Returns the first `prefix` of 128 bits.
 fn head6(address: Ipv6Addr, prefix: u8) -> u128 {
     let below = 128 - u32::from(prefix.min(128));
     address.to_bits().checked_shr(below).unwrap_or(0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Reading the text.
+//! Parser of `libsdp.conf`.
 //!
 //! A statement a line; `#` begins a comment. Words are apart by blanks, keywords in capitals or
 //! not:
@@ -16,16 +16,16 @@ use crate::{Destination, Glob, Log, Mode, Network, Ports, Role, Rule, Rules};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Error at a place of the text.
+/// Error at a position of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// From 1.
     pub line: u32,
-    /// In characters, from 1.
+    /// Position in characters, from 1.
     pub column: u32,
-    /// Text that would have been valid there.
+    /// Text that would have been valid at this position.
     pub expected: &'static str,
-    /// Text that is there; empty at the end of a line.
+    /// Text at this position; empty at the end of a line.
     pub found: String,
 }
 
@@ -42,14 +42,14 @@ impl fmt::Display for Problem {
 
 /// Maximum number of problems reported for a file.
 pub const MAX_PROBLEMS: usize = 20;
-/// A word is quoted to this length.
+/// Number of characters of a word that a message quotes.
 const QUOTED: usize = 40;
 
-/// Reads a file.
+/// Parses a file.
 ///
 /// # Errors
 ///
-/// Each line's first problem, [`MAX_PROBLEMS`] at most; nothing of the file holds then.
+/// Returns each line's first problem, at most [`MAX_PROBLEMS`]; no rule of the file then applies.
 pub fn parse(text: &[u8]) -> Result<Rules, Vec<Problem>> {
     let mut rules = Rules::default();
     let mut problems = Vec::new();
@@ -74,7 +74,7 @@ pub fn parse(text: &[u8]) -> Result<Rules, Vec<Problem>> {
     }
 }
 
-/// The character at a byte of a line, from 1.
+/// Returns the column of a byte of a line, in characters from 1.
 fn column(line: &[u8], at: usize) -> u32 {
     let characters = line[..at.min(line.len())]
         .iter()
@@ -82,7 +82,7 @@ fn column(line: &[u8], at: usize) -> u32 {
     u32::try_from(characters.count() + 1).unwrap_or(u32::MAX)
 }
 
-/// A word as it can be shown on a terminal.
+/// Returns a word with only printable characters.
 fn quote(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let mut shown: String = text.chars().take(QUOTED).collect();
@@ -104,7 +104,7 @@ struct Wrong<'a> {
 
 type Parsed<'a, T> = Result<T, Wrong<'a>>;
 
-/// A part of the line, and where it begins.
+/// A part of a line, and its offset.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     at: usize,
@@ -133,7 +133,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Splits at the last `mark`.
+    /// Splits the text at the last `mark`.
     fn split_last(&self, mark: u8) -> Option<(Piece<'a>, Piece<'a>)> {
         let place = self.text.iter().rposition(|&c| c == mark)?;
         let before = Piece {
@@ -147,7 +147,7 @@ impl<'a> Piece<'a> {
         Some((before.trim(), after.trim()))
     }
 
-    /// A decimal number that is not above `most`.
+    /// Returns the decimal number, unless it is above `most`.
     fn number(&self, most: u32) -> Option<u32> {
         if self.text.is_empty() {
             return None;
@@ -176,7 +176,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// All that is left, without blanks at its ends.
+    /// Returns the rest of the line, without blanks at its ends.
     fn rest(&self) -> Piece<'a> {
         let rest = Piece {
             at: self.at,
@@ -185,7 +185,7 @@ impl<'a> Line<'a> {
         rest.trim()
     }
 
-    /// The next word, empty at the end.
+    /// Returns the next word, empty at the end of the line.
     fn word(&mut self) -> Piece<'a> {
         let rest = self.rest();
         let length = rest

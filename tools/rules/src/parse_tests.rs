@@ -53,7 +53,7 @@ fn log_statements() {
     assert_eq!(parse(b"# none\n").unwrap().log, Log::default());
 }
 
-/// A wrong line, and the message about it, behind the column.
+/// Wrong lines, and the message about each, behind the column.
 const PROBLEMS: &[(&str, &str)] = &[
     ("usx", "1: expected 'use' or 'log', found 'usx'"),
     (

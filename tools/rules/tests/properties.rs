@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Properties of all texts, patterns and rules.
+//! Properties that hold for all texts, patterns and rules.
 
 use proptest::prelude::*;
 use sdp_rules::{parse, Glob, Mode, Network, Ports, Role, Rule, Rules, MAX_PROBLEMS};
@@ -48,7 +48,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// A line that is nearly one of the grammar.
+/// Generates a line that is nearly one of the grammar.
 fn near_line() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("use"),
@@ -81,7 +81,7 @@ fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 proptest! {
-    /// No text makes the parser panic, and problems are where the text is.
+    /// No text makes the parser panic, and problems are within the text.
     #[test]
     fn any_bytes(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         places(&text)?;
@@ -136,7 +136,7 @@ proptest! {
         }
     }
 
-    /// The rules selected for a program decide as all rules do.
+    /// Rules selected for a program decide as the whole file does.
     #[test]
     fn other_programs_rules_do_not_matter(
         rules in proptest::collection::vec(rule(), 0..6), role in 0..2, a in address(), port: u16, program in "[ab]{0,3}",

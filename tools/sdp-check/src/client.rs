@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit of the whole run. A lost host is noticed long before.
+/// Time limit of the whole run. The loss of the other host is detected long before.
 const WHOLE: Duration = Duration::from_secs(3600);
 /// Time that the other host may take for steps other than trials.
 pub const ANSWER: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const LOG: &str = "The kernel's log of SDP and RDMA";
 
 pub type Outcome<T> = Result<T, String>;
 
-/// The first address of the host that accepts a connection.
+/// Returns the first address of the host that accepts a connection.
 fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
     let all = (host, port).to_socket_addrs();
     let all = all.map_err(|e| format!("{host}: {e}"))?;
@@ -60,10 +60,10 @@ pub struct Client<'a> {
     pub control: Control,
     report: &'a Mutex<Report>,
     pub options: &'a Options,
-    /// The other host, and one part of the time.
+    /// Address of the other host.
     pub to: SocketAddr,
     pub part: Duration,
-    /// Value of `zcopy_ways` at this host and at the other one.
+    /// Values of `zcopy_ways` at this host and at the other one.
     ways: [Option<u64>; 2],
 }
 
@@ -71,7 +71,7 @@ pub fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address of this host from which the other one would be reached.
+/// Returns the address of this host from which the other one would be reached.
 fn source(host: &str) -> Option<IpAddr> {
     let to = (host, 9).to_socket_addrs().ok()?.next()?;
     let any: IpAddr = match to {
@@ -97,7 +97,7 @@ fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
 
 /// # Errors
 ///
-/// Reason why it was aborted, in a sentence.
+/// Returns an error, in a sentence, if the run was aborted.
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     log::ask();
     let done = all(options, report);
@@ -194,7 +194,7 @@ impl Client<'_> {
         let connect = |_| Data::connect(path.kinds().1, &to, until);
         let data: io::Result<Vec<_>> = (0..path.connections()).map(connect).collect();
         let data = data.map_err(|e| format!("connect: {e}"));
-        // until it has all connections, the other end treats a line as the end of the trial
+        // until the server has all connections, it treats a line as the end of the trial
         let data = data.and_then(|data| self.control.expect("go", ANSWER).map(|_| data));
         let mine = data.and_then(|data| {
             Trial {
@@ -211,7 +211,7 @@ impl Client<'_> {
             (Ok(mine), Ok(theirs)) if sends => Ok((mine, theirs)),
             (Ok(mine), Ok(theirs)) => Ok((theirs, mine)),
             (Err(e), _) if e.starts_with("connect:") => Err(e),
-            // the error observed here, rather than the end of the control connection
+            // reports the error of this end rather than the loss of the control connection
             (Err(mine), Err(theirs)) if theirs.contains("WRONG") && !mine.contains("WRONG") => {
                 Err(format!("there: {theirs}; here: {mine}"))
             }
@@ -221,7 +221,7 @@ impl Client<'_> {
         })
     }
 
-    /// Tries all paths; whether SDP connects at all.
+    /// Tries all paths. Returns true if SDP connects at all.
     fn paths(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<bool> {
         let both = [true, false].as_slice();
         // the smallest size comes first: its success shows that a path exists at all

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Control connection over TCP between two `sdp-check`: a protocol of single lines, the same at
-//! both ends. The other end is not trusted: lines and their number are bounded, and so is time.
+//! Control connection over TCP between two `sdp-check`. Both ends use the same protocol of single
+//! lines. The other end is not trusted: line length, number of lines and time are bounded.
 
 use crate::numbers::Numbers;
 use crate::verdict::clean;
@@ -10,9 +10,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Greeting of this version of the control protocol. Its number changes with the protocol.
+/// Greeting of this version of the control protocol. The number changes with the protocol.
 pub const GREETING: &str = "sdp-check 2";
-/// Bytes of a line at most.
+/// Maximum bytes of a line.
 const LONGEST: u64 = 4000;
 
 pub struct Control {
@@ -31,7 +31,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// Any other service may be at the other end.
+    /// The other end may be any other service.
     pub fn new(stream: TcpStream, until: Instant) -> Result<Self> {
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let mut control = Control {
@@ -101,7 +101,7 @@ impl Control {
     }
 
     /// Receives the next line, which must begin with `word`, and returns the rest of it. A line
-    /// `failed` becomes an error with the other end's text.
+    /// `failed` becomes an error with the text of the other end.
     pub fn expect(&mut self, word: &str, time: Duration) -> Result<String> {
         let line = self.line(time)?;
         let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -123,7 +123,7 @@ impl Control {
         self.failure = None;
     }
 
-    /// Sends the result of a trial at this end and receives the other end's.
+    /// Sends the result of a trial of this end, and receives that of the other end.
     pub fn end(&mut self, mine: &Result<Numbers>, time: Duration) -> Result<Numbers> {
         match mine {
             Ok(numbers) => self.say(&format!("done {}", numbers.to_line()))?,
@@ -138,7 +138,7 @@ impl Control {
             match line.split_once(' ').unwrap_or((&line, "")) {
                 ("done", rest) => return Ok(Numbers::from_line(rest)),
                 ("failed", rest) => return Err(clean(rest)),
-                // lines that it sent before it received the error
+                // lines that the other end sent before it received the error
                 ("sent" | "read", _) => {}
                 _ => return Err(format!("the other end says {:?}", clean(&line))),
             }
@@ -170,7 +170,7 @@ mod tests {
             let mut stream = listener.accept().unwrap().0;
             stream.write_all(said).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // the client may have closed it before
+            // the client may have closed the connection before
             let _ = stream.read_to_end(&mut Vec::new());
         });
         then(Control::new(

@@ -9,16 +9,16 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Properties that identify one adapter. They appear only in reports with names.
+/// Properties that identify one adapter. These properties appear only in reports with names.
 const PRIVATE: [&str; 6] = ["guid", "GID[", "lid:", "gid", "serial", "node_desc"];
 
 #[derive(Debug, Default)]
 pub struct Found {
     pub text: Vec<String>,
     pub checks: Vec<Check>,
-    /// The one of an active port that is made of the address.
+    /// GID of an active port that is derived from the address.
     pub gid: Option<Gid>,
-    /// Addresses of which GIDs of active ports are made, and the GIDs, those of RoCE v2 first.
+    /// Addresses from which GIDs of active ports are derived, and the GIDs, those of RoCE v2 first.
     gids: Vec<(IpAddr, String)>,
 }
 
@@ -37,10 +37,10 @@ fn entries(dir: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// Where the kernel has them.
+/// Directory of the kernel's RDMA devices.
 pub const CLASS: &str = "/sys/class/infiniband";
 
-/// The devices below [`CLASS`], and the GID that is made of the address.
+/// Describes the devices below [`CLASS`], and finds the GID that is derived from the address.
 pub fn find(class: &Path, address: Option<IpAddr>, names: bool) -> Found {
     let mut found = Found::default();
     for name in entries(class) {
@@ -55,7 +55,7 @@ pub fn find(class: &Path, address: Option<IpAddr>, names: bool) -> Found {
         ));
         return found;
     }
-    // a second adapter that is not used is no fault
+    // a second adapter that is not in use is no fault
     if found.checks.iter().any(|c| c.verdict == Verdict::Pass) {
         for check in &mut found.checks {
             if check.verdict == Verdict::Fail {
@@ -95,7 +95,7 @@ impl Found {
             let dir = dir.join("ports").join(&port);
             let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
             let state = file("state");
-            // the file says "4: ACTIVE"
+            // the file contains "4: ACTIVE"
             let state = state.split_once(": ").map_or(&*state, |(_, word)| word);
             let is_active = state == "ACTIVE";
             active += usize::from(is_active);
@@ -127,7 +127,7 @@ impl Found {
         let kind = line(format!("/sys/class/net/{link}/type"));
         let way = match (gid, kind.as_deref()) {
             (Some((_, gid)), _) => gid,
-            // its GIDs are made of hardware addresses
+            // GIDs of IPoIB's adapter are derived from hardware addresses
             (None, Some("32")) => "the adapter of this interface (IPoIB)",
             _ => "no RDMA device, so TCP to other hosts",
         };
@@ -172,7 +172,7 @@ impl Found {
                 self.gids.insert(at, (made_of, text));
             }
             let is = active && address.is_some_and(|a| a.to_canonical() == made_of);
-            // RoCE v2, the version that all devices support
+            // RoCE v2 is the version that all devices support
             if is && (self.gid.is_none() || kind.contains("v2")) {
                 self.gid = Some(Gid {
                     device: device.into(),
@@ -271,7 +271,8 @@ pub fn general_services() -> Vec<Check> {
     shown.map_or(vec![], |s| failed(&String::from_utf8_lossy(&s.stdout)))
 }
 
-/// The ports whose QP 1 is in ERR, in the output of `rdma resource show qp`.
+/// Returns a failed check for each port whose QP 1 is in ERR, from the output of
+/// `rdma resource show qp`.
 fn failed(shown: &str) -> Vec<Check> {
     let in_error = |l: &&str| l.contains(" type GSI ") && l.contains(" state ERR ");
     let links = shown.lines().filter(in_error);
@@ -320,7 +321,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A directory that looks like /sys/class/infiniband, with one device.
+    /// Creates a directory like /sys/class/infiniband, with one device.
     fn class(test: &str, state: &str, gid: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("sdp-check-{test}-{}", std::process::id()));
         let port = dir.join("mlx5_0/ports/1");

@@ -21,7 +21,7 @@ pub struct Facts {
     /// Installed programs of perftest.
     pub perftest: Vec<String>,
     pub kernel: String,
-    /// GID of the address. It is not sent to the other end.
+    /// GID of the address. The GID is not sent to the other end.
     pub gid: Option<Gid>,
 }
 

@@ -7,7 +7,7 @@ use crate::numbers::Numbers;
 use crate::path::Path;
 use crate::verdict::Check;
 
-/// `n` bytes for people.
+/// Formats `n` bytes for people.
 fn size(n: u64) -> String {
     match n {
         0..=9_999 => format!("{n} bytes"),
@@ -24,7 +24,8 @@ fn part(of: u64, all: u64) -> String {
     )
 }
 
-/// Why nothing went without a copy. `ways` are the parameters zcopy_ways of both ends.
+/// Returns the likely reason why all bytes were copied. `ways` are the `zcopy_ways` parameters of
+/// both ends.
 fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String, String) {
     if both.iter().any(|n| n.get("unpinnable") > 0) {
         return (
@@ -180,7 +181,7 @@ pub fn path(
     }
 }
 
-/// Cause and remedy of an error of a trial.
+/// Returns the cause and remedy of an error of a trial.
 pub fn failure(name: &str, error: &str) -> Check {
     let check = Check::fail(name, error);
     if error.contains("WRONG DATA") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The network device that has an address, as the network namespace of the caller has it: sysfs may
-//! show another one's.
+//! Finds the network device of an address, in the caller's network namespace: sysfs may show
+//! another namespace.
 
 use crate::sock::{self, Kind};
 use std::ffi::CStr;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// Its name, whether it is up and has a carrier, and its MTU.
+/// Network device: name, whether it is up and has a carrier, MTU.
 pub struct Link {
     pub name: String,
     pub running: bool,
@@ -17,7 +17,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// None if no device has it.
+    /// Returns `None` if no device has the address.
     pub fn of(address: IpAddr) -> Option<Self> {
         let (name, flags, _) = addresses().into_iter().find(|a| a.2 == address)?;
         let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
@@ -37,22 +37,22 @@ pub fn addresses() -> Vec<(String, u32, IpAddr)> {
         return vec![];
     }
     let (mut found, mut at) = (vec![], list);
-    // SAFETY: a list as getifaddrs has made it, which is read until it is freed below.
+    // SAFETY: getifaddrs made the list, which is freed only below.
     while let Some(one) = unsafe { at.as_ref() } {
         if let Some(address) = ip(one.ifa_addr) {
-            // SAFETY: a name that ends with 0.
+            // SAFETY: the name ends with 0.
             let name = unsafe { CStr::from_ptr(one.ifa_name) };
             found.push((name.to_string_lossy().into_owned(), one.ifa_flags, address));
         }
         at = one.ifa_next;
     }
-    // SAFETY: the list is not used any more.
+    // SAFETY: the list is not used after this.
     unsafe { libc::freeifaddrs(list) };
     found
 }
 
 fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: null, or an address of its own family.
+    // SAFETY: the pointer is null, or to an address of its own family.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {
@@ -70,7 +70,7 @@ fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
 
 fn mtu(name: &str) -> Option<u32> {
     let socket = sock::new(Kind::Tcp, Ipv4Addr::LOCALHOST.into()).ok()?;
-    // SAFETY: `ifreq` consists of numbers. The call reads the name, which ends with 0, and fills
+    // SAFETY: `ifreq` consists of numbers. The ioctl reads the name, which ends with 0, and fills
     // the rest.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();

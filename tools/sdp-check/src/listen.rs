@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
-/// The address with which accept(2) and getsockname(2) have filled the structure.
+/// Converts the address with which accept(2) or getsockname(2) has filled the structure.
 fn address(c: &libc::sockaddr_in6) -> SocketAddr {
     let port = u16::from_be(c.sin6_port);
     if i32::from(c.sin6_family) == libc::AF_INET {
@@ -24,18 +24,18 @@ fn address(c: &libc::sockaddr_in6) -> SocketAddr {
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Listens at a port of the kernel's choice; and that port.
+    /// Listens at a port of the kernel's choice, and returns that port.
     pub fn new(kind: Kind, at: &SocketAddr) -> io::Result<(Self, u16)> {
         let fd = new(kind, at.ip())?;
         let mut at = *at;
         at.set_port(0);
         with_address(&at, |a, size| {
-            // SAFETY: an address of that size.
+            // SAFETY: the address has that size.
             unsafe { libc::bind(fd.as_raw_fd(), a, size) }
         })?;
-        // SAFETY: two numbers.
+        // SAFETY: passes two numbers only.
         checked(unsafe { libc::listen(fd.as_raw_fd(), 64) })?;
-        // SAFETY: a structure of numbers.
+        // SAFETY: a structure of numbers, for which zeros are valid.
         let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&c) as libc::socklen_t;
         // SAFETY: `size` is the number of valid bytes.
@@ -43,8 +43,8 @@ impl Listener {
         Ok((Listener(fd), address(&c).port()))
     }
 
-    /// Accepts the next connection of the expected host; those of others are closed. `instead` is a
-    /// descriptor that becomes readable when none comes any more.
+    /// Accepts the next connection of the expected host, and closes those of others. `instead` is a
+    /// descriptor that becomes readable when no connection comes any more.
     pub fn accept(&self, from: IpAddr, until: Instant, instead: RawFd) -> io::Result<Data> {
         let until_here = until.min(Instant::now() + STALL);
         loop {
@@ -54,7 +54,7 @@ impl Listener {
                 Some(0) => {}
                 Some(_) => return Err(ErrorKind::Interrupted.into()),
             }
-            // SAFETY: a structure of numbers.
+            // SAFETY: a structure of numbers, for which zeros are valid.
             let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
             let mut size = mem::size_of_val(&c) as libc::socklen_t;
             // SAFETY: `size` is the number of valid bytes.
@@ -66,7 +66,7 @@ impl Listener {
                     libc::SOCK_CLOEXEC,
                 )
             })?;
-            // SAFETY: the call has just made it for us.
+            // SAFETY: the call has just created the descriptor.
             let fd = unsafe { OwnedFd::from_raw_fd(fd) };
             if same_host(address(&c).ip(), from) {
                 return Ok(Data { fd, until });

@@ -35,7 +35,8 @@ const RDMA_MODULES: [&str; 18] = [
 ];
 
 impl Facts {
-    /// Collects the facts about this host. `address` is its end of the control connection.
+    /// Collects the facts about this host. `address` is the local address of the control
+    /// connection.
     pub fn find(address: Option<IpAddr>, names: bool, with_perftest: bool) -> Self {
         let mut facts = Facts {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -76,7 +77,7 @@ impl Facts {
         facts
     }
 
-    /// Which of the kernel's RDMA modules there are, and which are not the kernel's own.
+    /// Lists the kernel's RDMA modules that are loaded, and modules that are not the kernel's own.
     fn modules(&mut self) {
         let is_there = |name: &&str| fs::exists(format!("/sys/module/{name}")).unwrap_or(false);
         let there: Vec<_> = RDMA_MODULES.into_iter().filter(is_there).collect();
@@ -102,7 +103,7 @@ impl Facts {
     }
 
     fn module(&mut self, address: IpAddr) {
-        // which has the kernel load it
+        // creating a socket has the kernel load the module
         let made = sock::new(Kind::Sdp, address);
         self.sdp = made.is_ok();
         let parameters = "/sys/module/ib_sdp/parameters";
@@ -164,7 +165,7 @@ impl Facts {
             ),
         });
         let ib = line(format!("/sys/class/net/{}/type", link.name)).as_deref() == Some("32");
-        // InfiniBand has another one, which the subnet manager chooses
+        // on InfiniBand the subnet manager chooses the MTU
         self.mtu = if ib { 0 } else { link.mtu };
         self.checks.push(if rdma || ib {
             Check::pass("address", "that of an RDMA device")
@@ -179,7 +180,7 @@ impl Facts {
     /// Checks the limit of memory that zero copy may pin: four blocks of a call are in flight at a
     /// time.
     fn memory(&mut self) {
-        // SAFETY: a structure of numbers, which the call fills; and a number.
+        // SAFETY: the call fills a structure of numbers; the other passes only a number.
         let (limit, root) = unsafe {
             let mut limit: libc::rlimit = std::mem::zeroed();
             libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit);
@@ -189,7 +190,7 @@ impl Facts {
     }
 }
 
-/// The kernel, and the distribution.
+/// Describes the kernel and the distribution.
 fn kernel(release: &str) -> String {
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = system.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
@@ -203,7 +204,7 @@ fn kernel(release: &str) -> String {
     )
 }
 
-/// Returns the options of the kernel's command line that concern memory and DMA. The others may
+/// Returns the options of the kernel's command line that concern memory and DMA. Other options may
 /// contain names.
 fn boot() -> String {
     let all = line("/proc/cmdline").unwrap_or_default();
@@ -244,7 +245,7 @@ fn processors() -> String {
     format!("{count} processors, load {load}, governor {governor}, {memory} MiB of memory")
 }
 
-/// Returns the build ID of an ELF note: it follows three words and the name "GNU".
+/// Returns the build ID of an ELF note, which follows three words and the name "GNU".
 fn build_id(note: &[u8]) -> Option<String> {
     let id = note.get(16..).filter(|id| !id.is_empty())?;
     let bytes: Vec<_> = id.iter().map(|byte| format!("{byte:02x}")).collect();

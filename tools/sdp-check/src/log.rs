@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CONTROL: &str = "/proc/dynamic_debug/control";
 /// True if this program has switched debug messages on.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// Lines of the report at most: the last ones.
+/// Maximum number of log lines in the report, the last ones.
 const MOST: usize = 200;
 /// Records within which a report of the kernel has its call trace.
 const TRACE: usize = 100;
 
 /// Switches on the module's debug messages about failed connections until [`quiet`], if the caller
-/// has the right to.
+/// has the right to do so.
 pub fn ask() {
-    // which has the kernel load it
+    // creating a socket has the kernel load the module
     let _ = sock::new(Kind::Sdp, Ipv4Addr::UNSPECIFIED.into());
     let all = fs::read_to_string(CONTROL).unwrap_or_default();
     let mut ours = all.lines().filter(|line| line.contains("[ib_sdp]"));
@@ -34,7 +34,7 @@ pub fn ask() {
     }
 }
 
-/// Restores the state before [`ask`].
+/// Restores the state that [`ask`] found.
 pub fn quiet() {
     if ASKED.swap(false, Ordering::AcqRel) {
         let _ = fs::write(CONTROL, "module ib_sdp -p\n");
@@ -65,7 +65,7 @@ pub fn find(names: bool) -> Facts {
     facts
 }
 
-/// Seconds since the boot, and the message.
+/// Seconds since boot, and the message.
 type Record = (String, String);
 
 fn read() -> Option<Vec<Record>> {
@@ -77,7 +77,7 @@ fn read() -> Option<Vec<Record>> {
         match file.read(&mut record) {
             Ok(0) => break,
             Ok(n) => all.extend(parse(&String::from_utf8_lossy(&record[..n]))),
-            // a record that has been overwritten meanwhile
+            // the kernel has overwritten a record meanwhile
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             Err(_) => break,
         }
@@ -85,7 +85,7 @@ fn read() -> Option<Vec<Record>> {
     Some(all)
 }
 
-/// A record of /dev/kmsg.
+/// Parses a record of /dev/kmsg.
 fn parse(record: &str) -> Option<Record> {
     let (head, text) = record.split_once(';')?;
     let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
@@ -134,7 +134,7 @@ fn about(records: &[Record], words: &[String]) -> Vec<String> {
     found[from..].iter().map(line).collect()
 }
 
-/// The first line of each report of a fault that has the module's code in its call trace.
+/// Returns the first line of each fault report that has the module's code in its call trace.
 fn complaints(records: &[Record]) -> Vec<&str> {
     let telling = [
         "WARNING:",
@@ -172,7 +172,7 @@ fn judged(complaints: &[&str]) -> Check {
     )
 }
 
-/// The text without addresses of hosts, adapters and the kernel.
+/// Returns the text without addresses of hosts, adapters and the kernel.
 fn anonymous(text: &str) -> String {
     let part = |c: char| c.is_ascii_hexdigit() || c == '.' || c == ':';
     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -182,7 +182,7 @@ fn anonymous(text: &str) -> String {
         let (before, from) = rest.split_at(start);
         let (run, after) = from.split_at(from.find(|c| !part(c)).unwrap_or(from.len()));
         done += before;
-        // a sentence may end behind it
+        // a sentence may end behind the address
         let address = run.trim_end_matches(['.', ':']);
         let inside = word(done.chars().last()) || address == run && word(after.chars().next());
         done += match is_address(address) && !inside || is_number(address) {
@@ -202,7 +202,7 @@ fn is_address(text: &str) -> bool {
     hardware || text.parse::<IpAddr>().is_ok() || socket.parse::<Ipv4Addr>().is_ok()
 }
 
-/// A GUID, or an address of the kernel.
+/// Returns true for a GUID or a kernel address.
 fn is_number(text: &str) -> bool {
     text.len() == 16 && text.chars().all(|c| c.is_ascii_hexdigit())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `sdp-check` finds out in one run which RDMA devices two hosts have and whether SDP works between
-//! them. It tries every path, checks each byte, and proves the path by SDP's own counters.
+//! them. The program tries every path, checks each byte, and proves the path by SDP's own counters.
 
 mod client;
 mod control;

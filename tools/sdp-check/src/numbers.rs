@@ -21,8 +21,8 @@ impl Numbers {
         self
     }
 
-    /// Adds SDP_INFO: the transport, read at the beginning, and the counters, read at the end.
-    /// Without SDP there is no `sdp`.
+    /// Adds SDP_INFO: the transport, read at the beginning, and the counters, read at the end. A
+    /// connection without SDP has no number `sdp`.
     pub fn with_info(self, begun: Option<&Info>, ended: Option<&Info>) -> Self {
         let (Some(begun), Some(ended)) = (begun, ended) else {
             return self;
@@ -35,7 +35,7 @@ impl Numbers {
         ended.fields().fold(all, |all, (name, n)| all.with(name, n))
     }
 
-    /// Returns 0 if the number was not sent.
+    /// Returns the number of that name, 0 if it was not sent.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }

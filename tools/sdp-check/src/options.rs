@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Default TCP port of `--serve`.
 pub const PORT: u16 = 18515;
-/// For how long the paths are tried at most, in seconds: one client keeps others out so long.
+/// Maximum time to try the paths, in seconds: a server serves one client at a time.
 pub const MOST_SECONDS: u64 = 600;
 
 /// Check RDMA devices, and every path of SDP to another host.

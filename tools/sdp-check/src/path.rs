@@ -25,16 +25,16 @@ pub enum Path {
     Either,
     /// IPPROTO_SDP to a server that has TCP alone.
     Fallback,
-    /// A stream that is not checked, to be timed: by copy, without copies, by TCP.
+    /// A stream whose bytes are not checked, to be timed: by copy, without copies, by TCP.
     Stream,
     StreamZero,
     StreamTcp,
-    /// Small messages to and fro, by SDP and by TCP.
+    /// Small messages in both directions, by SDP and by TCP.
     Pong,
     PongTcp,
 }
 
-/// The connections of `Path::Many`.
+/// Number of connections of `Path::Many`.
 const MANY: usize = 32;
 
 impl Path {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Steps of both ends on each path: one end sends, the other receives and checks each byte.
-//! SDP_INFO replaces fixed delays, so that slow and fast adapters take the same path.
+//! Steps of both ends on each path: one end sends, the other receives and checks each byte. The
+//! ends read SDP_INFO instead of waiting for fixed times, so that slow and fast adapters take the
+//! same path.
 
 use crate::numbers::Numbers;
 use crate::path::Path;
@@ -17,8 +18,8 @@ const THERE: usize = 300_000;
 const BACK: usize = 200_000;
 
 impl Trial<'_> {
-    /// Runs one end. It reads the transport at the beginning, because a closed connection no longer
-    /// has one.
+    /// Runs one end of the trial. Reads the transport at the beginning, because a closed connection
+    /// no longer has one.
     pub fn run(mut self, sends: bool) -> Result<Numbers> {
         let begun = self.data().info().ok();
         let numbers = match sends {
@@ -132,7 +133,7 @@ impl Trial<'_> {
         check(&bytes[..n], 0).map(|place| Numbers::new("bytes", place + 1))
     }
 
-    /// The median time of 64 bytes one way.
+    /// Measures the median time of 64 bytes one way.
     fn ping(&mut self) -> Result<Numbers> {
         let data = self.data();
         data.no_delay().map_err(told("TCP_NODELAY"))?;

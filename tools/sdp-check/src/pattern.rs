@@ -3,7 +3,7 @@
 //! Test pattern: each word encodes its offset in the stream, so that lost, duplicated and exchanged
 //! bytes are detected.
 
-/// The word at a multiple of eight bytes (the finalizer of splitmix64).
+/// Returns the word of the pattern at a multiple of eight bytes (the finalizer of splitmix64).
 fn word(place: u64) -> u64 {
     let mut z = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -11,7 +11,7 @@ fn word(place: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The bytes from a place of the stream on.
+/// Returns the bytes of the pattern from an offset of the stream on.
 fn bytes(place: u64) -> impl Iterator<Item = u8> {
     let skipped = (place % 8) as usize;
     (place / 8..)
@@ -31,11 +31,11 @@ pub fn fill(buffer: &mut [u8], place: u64) {
     }
 }
 
-/// The place in the stream of the first byte that is wrong.
+/// Returns the offset in the stream of the first wrong byte.
 pub fn wrong(buffer: &[u8], place: u64) -> Option<u64> {
     let mut good = 0;
     if place % 8 == 0 {
-        // by words, because this loop takes most of the time
+        // compares words, because this loop takes most of the time
         let same = |(n, part): &(u64, &[u8])| word(*n).to_le_bytes() == **part;
         good = 8
             * (place / 8..)

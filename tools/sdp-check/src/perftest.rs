@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Place of a GID.
+/// Index of a GID in the table of a device's port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gid {
     pub device: String,
@@ -18,9 +18,9 @@ pub struct Gid {
     pub index: String,
 }
 
-/// For how long a program may prepare.
+/// Maximum time that a program may prepare.
 const READY: Duration = Duration::from_secs(30);
-/// Messages at most.
+/// Maximum number of messages.
 pub const MOST: u64 = 200_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +43,7 @@ impl Test {
             .find(|t| t.program() == program)
     }
 
-    /// Bytes of a message.
+    /// Returns the bytes of a message.
     fn size(self) -> &'static str {
         match self {
             Test::Throughput => "65536",
@@ -52,7 +52,7 @@ impl Test {
     }
 }
 
-/// Where a program is, if it is installed.
+/// Returns the path of a program, if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = std::env::split_paths(&path).map(|dir| dir.join(program));
@@ -65,23 +65,23 @@ pub struct Job {
     pub test: Test,
     /// Messages to send.
     pub count: u64,
-    /// The TCP port by which the two find each other.
+    /// TCP port by which client and server find each other.
     pub port: u16,
-    /// An address of this host, for its family.
+    /// Local address, for its family.
     pub here: IpAddr,
 }
 
-/// A program that ends with this one, or when it is dropped.
+/// A running program that ends with this one, or when it is dropped.
 pub struct Running(Child);
 
 impl Running {
     /// Starts a server, or the client of a server. `gid` selects the entry of the device's GID
-    /// table. Without it (InfiniBand) rdma_cm finds the path.
+    /// table. Without `gid` (InfiniBand) rdma_cm finds the path.
     pub fn start(job: &Job, gid: Option<&Gid>, to: Option<IpAddr>) -> Result<Self, String> {
         let program = job.test.program();
         let path = find(program).ok_or_else(|| format!("{program} is not installed"))?;
         let mut command = Command::new(path);
-        // it waits for events, as SDP does
+        // perftest waits for events, as SDP does
         command.args(["-F", "-e", "-s", job.test.size()]);
         command.args(["-n", &job.count.to_string(), "-p", &job.port.to_string()]);
         match gid {
@@ -94,7 +94,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: one system call between fork and exec.
+        // SAFETY: the child makes one system call between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -105,7 +105,7 @@ impl Running {
         child.map(Running).map_err(|e| format!("{program}: {e}"))
     }
 
-    /// A server, when it listens.
+    /// Starts a server, and returns when it listens.
     pub fn serve(job: &Job, gid: Option<&Gid>) -> Result<Self, String> {
         let mut running = Self::start(job, gid, None)?;
         let end = Instant::now() + READY;
@@ -193,14 +193,14 @@ fn complaint(text: &str) -> String {
     }
 }
 
-/// The result: bytes a second, or microseconds.
+/// Parses the result: bytes a second, or microseconds.
 pub fn result(test: Test, text: &str) -> Option<f64> {
     let mut lines = text
         .lines()
         .skip_while(|l| !l.trim_start().starts_with("#bytes"));
     let heading = lines.next()?;
     let row: Vec<&str> = lines.next()?.split_whitespace().collect();
-    // of headings of two words the second one has the unit
+    // of a heading of two words, the second is the unit
     let words = heading.split_whitespace();
     let columns: Vec<&str> = words
         .filter(|w| !["BW", "tps", "99%", "99.9%"].contains(w))

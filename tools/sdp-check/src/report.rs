@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Writes to the terminal. A closed pipe or a full disk does not stop the check.
+/// Writes text to the terminal. A closed pipe or a full disk does not stop the program.
 fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
@@ -18,10 +18,10 @@ fn print(text: &str) {
 pub struct Report {
     file: File,
     path: PathBuf,
-    /// Names and addresses that the file must not have.
+    /// Names and addresses that must not appear in the file.
     private: Vec<String>,
     counts: [usize; 3],
-    /// The checks, if they are printed as JSON at the end.
+    /// The checks, if they are to be printed as JSON at the end.
     json: Option<Vec<Value>>,
     /// Reason why the file is incomplete.
     error: Option<io::Error>,
@@ -30,13 +30,13 @@ pub struct Report {
 impl Report {
     /// # Errors
     ///
-    /// A sentence about the file.
+    /// Creates the file. An error is a sentence.
     pub fn create(path: &Path, json: bool) -> Result<Self, String> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
-            // no user's symbolic link may redirect root
+            // no symbolic link of a user may redirect root
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .map_err(|e| format!("cannot write the report {}: {e}", path.display()))?;
@@ -54,12 +54,12 @@ impl Report {
 
     /// Adds a name that must not appear in the file from now on.
     pub fn hide(&mut self, name: String) {
-        // a longer name first, which may have a shorter one in it
+        // a longer name comes first, because it may contain a shorter one
         self.private.push(name);
         self.private.sort_by_key(|name| usize::MAX - name.len());
     }
 
-    /// Writes to the file alone.
+    /// Writes text to the file alone.
     pub fn text(&mut self, text: &str) {
         let text = without(text, &self.private);
         if let Err(e) = self.file.write_all(text.as_bytes()) {
@@ -71,7 +71,7 @@ impl Report {
         self.text(&format!("\n{name}\n\n"));
     }
 
-    /// Writes to the file and the terminal.
+    /// Writes a check to the file and the terminal.
     pub fn check(&mut self, check: &Check) {
         if let Some(count) = self.counts.get_mut(check.verdict as usize) {
             *count += 1;
@@ -97,7 +97,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// A sentence about the file, if it is incomplete.
+    /// The error is a sentence about a file that is incomplete.
     pub fn end(&mut self, how: &str) -> Result<bool, String> {
         let [pass, fail, skip] = self.counts;
         let line = format!("{pass} passed, {fail} failed, {skip} skipped{how}\n");

@@ -59,12 +59,12 @@ pub fn run(o: &Options) -> Result<()> {
     let busy = Arc::new(AtomicBool::new(false));
     loop {
         let Ok((mut stream, from)) = listener.accept() else {
-            // such as the lack of descriptors, which others may release
+            // for example a lack of descriptors, which other programs may release
             thread::sleep(Duration::from_millis(100));
             continue;
         };
         if busy.swap(true, Ordering::AcqRel) {
-            // its remaining bytes are not needed, and the server does not wait for it
+            // the server neither needs nor awaits the client's remaining bytes
             let _ = stream.set_nonblocking(true);
             let _ = stream.write_all(b"sdp-check busy\n");
             continue;
@@ -82,7 +82,7 @@ pub fn run(o: &Options) -> Result<()> {
     }
 }
 
-/// At all addresses of both families, unless one was chosen.
+/// Listens at all addresses of both families, unless one was chosen.
 fn listen(o: &Options) -> io::Result<TcpListener> {
     match o.listen {
         Some(at) => TcpListener::bind((at, o.port)),
@@ -94,7 +94,7 @@ fn listen(o: &Options) -> io::Result<TcpListener> {
 }
 
 fn say(line: &str) {
-    // a closed output does not matter
+    // a closed output does not stop the server
     let _ = writeln!(io::stdout(), "sdp-check: {line}");
 }
 
@@ -103,7 +103,7 @@ struct Session {
     settings: Settings,
     counters: Counters,
     gid: Option<Gid>,
-    /// The end of the client's time.
+    /// Time when the client's session ends.
     until: Instant,
     /// This host's address, and the client's.
     here: SocketAddr,
@@ -115,7 +115,7 @@ impl Session {
         let until = Instant::now() + Duration::from_secs(MOST_SECONDS) + BESIDES;
         let control = Control::new(stream, until)?;
         let unknown = |e: io::Error| e.to_string();
-        // an IPv4 client of a socket for both
+        // a socket for both families has an IPv4 client's address as IPv6
         let mut here = control.local().map_err(unknown)?;
         here.set_ip(here.ip().to_canonical());
         let there = control.peer().map_err(unknown)?.ip().to_canonical();

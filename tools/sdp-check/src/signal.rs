@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 extern "C" fn nothing(_: i32) {}
 
-/// Interrupts system calls of the thread that created it. It begins when the socket has sent a
-/// SrcAvail, or after two seconds, and stops when it is dropped.
+/// Interrupts system calls of the thread that created it. The thread begins when the socket has
+/// sent a SrcAvail, or after two seconds, and stops when it is dropped.
 pub struct Interrupter {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interrupter {
-    /// `before`: how many SrcAvail the socket had sent.
+    /// `before` is the number of SrcAvails that the socket had sent.
     pub fn start(data: &Data, before: u64) -> Self {
         // SAFETY: a handler that does nothing, without SA_RESTART: calls return EINTR.
         unsafe {
@@ -30,7 +30,7 @@ impl Interrupter {
             libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut());
         }
         let over = Arc::new(AtomicBool::new(false));
-        // SAFETY: a number.
+        // SAFETY: passes only a number.
         let caller = unsafe { libc::pthread_self() };
         let (seen, fd) = (over.clone(), data.fd());
         let start = Instant::now();
@@ -66,10 +66,10 @@ impl Drop for Interrupter {
     }
 }
 
-/// Starts a thread that calls `then` with the number of each SIGINT, SIGTERM and SIGHUP. Call it
-/// before other threads start, because they inherit the blocked signals.
+/// Starts a thread that calls `then` with the number of each SIGINT, SIGTERM and SIGHUP. Must be
+/// called before other threads start, because they inherit the blocked signals.
 pub fn on_end(then: impl Fn(i32) + Send + 'static) {
-    // SAFETY: a set of the caller's; the calls fill it and read it.
+    // SAFETY: the set is a local variable, which the calls fill and read.
     let set = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -81,7 +81,7 @@ pub fn on_end(then: impl Fn(i32) + Send + 'static) {
     };
     thread::spawn(move || {
         let mut signal = 0;
-        // SAFETY: a set and a number of this thread's.
+        // SAFETY: both are local variables.
         while unsafe { libc::sigwait(&set, &mut signal) } != 0 {}
         then(signal);
     });

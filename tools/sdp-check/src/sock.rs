@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets of SDP and of TCP, with a bound on how long each call waits.
+//! Sockets of SDP and of TCP, with a time limit for each call.
 
 use sdp_info::Info;
 use std::fs;
@@ -14,8 +14,8 @@ const AF_INET_SDP: i32 = 27;
 const AF_INET6_SDP: i32 = 28;
 pub const IPPROTO_SDP: i32 = 257;
 const SDP_ZCOPY_THRESH: i32 = 80;
-/// Time that a call may wait without progress. An adapter retransmits for some seconds, and SDP
-/// takes an unread advert back after one second.
+/// Maximum time that a call waits without progress. An adapter retransmits for some seconds, and
+/// SDP takes an unread advert back after one second.
 pub const STALL: Duration = Duration::from_secs(30);
 
 /// Kind of socket to create.
@@ -44,7 +44,7 @@ fn protocol() -> i32 {
     told.unwrap_or(IPPROTO_SDP)
 }
 
-/// A socket for addresses like this one.
+/// Creates a socket for addresses of this family.
 pub fn new(kind: Kind, like: IpAddr) -> io::Result<OwnedFd> {
     let (own, sdp) = match like {
         IpAddr::V4(_) => (libc::AF_INET, AF_INET_SDP),
@@ -58,17 +58,17 @@ pub fn new(kind: Kind, like: IpAddr) -> io::Result<OwnedFd> {
         },
         Kind::Tcp => (own, 0),
     };
-    // SAFETY: three numbers.
+    // SAFETY: passes three numbers only.
     let fd =
         checked(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: the call has just made it for us.
+    // SAFETY: the call has just created the descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let size = mem::size_of::<T>() as libc::socklen_t;
     let value = (value as *const T).cast();
-    // SAFETY: as many bytes as `T` has.
+    // SAFETY: the length is that of `T`.
     checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, size) }).map(drop)
 }
 
@@ -77,7 +77,7 @@ pub fn same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
 
-/// The first of the descriptors that has one of the events of poll(2) within that time.
+/// Returns the first descriptor that has one of the events of poll(2) within that time.
 pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usize>> {
     let one = |fd: &RawFd| libc::pollfd {
         fd: *fd,
@@ -85,7 +85,7 @@ pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usi
         revents: 0,
     };
     let mut all: Vec<_> = fds.iter().map(one).collect();
-    // not less than that time
+    // rounds up, so that the wait is not shorter than that time
     let time = i32::try_from(time.as_millis() + 1).unwrap_or(i32::MAX);
     // SAFETY: the count is the length of the array.
     checked(unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, time) })?;
@@ -95,7 +95,7 @@ pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usi
 /// A connection whose bytes are checked.
 pub struct Data {
     pub fd: OwnedFd,
-    /// Deadline of the whole.
+    /// Deadline of the whole trial.
     pub until: Instant,
 }
 
@@ -107,7 +107,7 @@ impl Data {
         };
         data.bound()?;
         with_address(to, |a, size| {
-            // SAFETY: an address of that size.
+            // SAFETY: the address has that size.
             unsafe { libc::connect(data.fd.as_raw_fd(), a, size) }
         })
         // the error of a blocking connect after SO_SNDTIMEO
@@ -118,7 +118,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Limits the wait of later calls to the time left of the whole.
+    /// Limits the wait of later calls to the time left of the trial.
     pub fn bound(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -127,14 +127,14 @@ impl Data {
         let left = left.min(STALL);
         let time = libc::timeval {
             tv_sec: left.as_secs() as libc::time_t,
-            // no time at all would be for ever
+            // zero would mean no limit
             tv_usec: libc::suseconds_t::from(left.subsec_micros().max(1)),
         };
         set(&self.fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)?;
         set(&self.fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &time)
     }
 
-    /// Bytes from which sends go without a copy; 0 is never.
+    /// Sets the size from which sends go without a copy; 0 is never.
     pub fn zero_copy(&self, from: i32) -> io::Result<()> {
         set(&self.fd, libc::SOL_TCP, SDP_ZCOPY_THRESH, &from)
     }
@@ -154,7 +154,7 @@ impl Data {
     /// One call of send(2).
     pub fn send(&self, bytes: &[u8], flags: i32) -> io::Result<usize> {
         let flags = flags | libc::MSG_NOSIGNAL;
-        // SAFETY: as many bytes as the slice has.
+        // SAFETY: the length is that of the slice.
         let n = unsafe { libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
         usize::try_from(n).map_err(|_| late(io::Error::last_os_error()))
     }
@@ -198,7 +198,7 @@ impl Data {
     }
 
     pub fn end_sending(&self) -> io::Result<()> {
-        // SAFETY: two numbers.
+        // SAFETY: passes two numbers only.
         checked(unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) }).map(drop)
     }
 
@@ -212,7 +212,7 @@ impl Data {
     }
 }
 
-/// Runs a call with the address as C has it.
+/// Runs a call with the address as a C structure.
 pub fn with_address(
     a: &SocketAddr,
     call: impl Fn(*const libc::sockaddr, libc::socklen_t) -> i32,
@@ -220,7 +220,7 @@ pub fn with_address(
     let size = |n: usize| n as libc::socklen_t;
     let done = match a {
         SocketAddr::V4(a) => {
-            // SAFETY: a structure of numbers.
+            // SAFETY: a structure of numbers, for which zeros are valid.
             let mut c: libc::sockaddr_in = unsafe { mem::zeroed() };
             c.sin_family = libc::AF_INET as libc::sa_family_t;
             c.sin_port = a.port().to_be();
@@ -228,7 +228,7 @@ pub fn with_address(
             call((&raw const c).cast(), size(mem::size_of_val(&c)))
         }
         SocketAddr::V6(a) => {
-            // SAFETY: a structure of numbers.
+            // SAFETY: a structure of numbers, for which zeros are valid.
             let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
             c.sin6_family = libc::AF_INET6 as libc::sa_family_t;
             c.sin6_port = a.port().to_be();
@@ -240,7 +240,7 @@ pub fn with_address(
     checked(done).map(drop)
 }
 
-/// EAGAIN of a call that waits is the end of its time.
+/// Turns EAGAIN of a call that waits into a timeout.
 fn late(e: io::Error) -> io::Error {
     match e.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),

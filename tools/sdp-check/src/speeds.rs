@@ -27,11 +27,11 @@ const TRIES: u32 = 3;
 struct Compared {
     /// Result in words.
     found: String,
-    /// Ratio of SDP to raw verbs, if these were measured.
+    /// Ratio of SDP to raw verbs, if verbs were measured.
     ratio: Option<f64>,
 }
 
-/// Returns the best of several comparisons. The first good one ends them.
+/// Returns the best of several comparisons. Stops at the first good one.
 fn best<E>(
     mut compare: impl FnMut() -> Result<Option<Compared>, E>,
 ) -> Result<Option<Compared>, E> {
@@ -100,8 +100,8 @@ impl Client<'_> {
         Ok(sdp.map(|sdp| latency(sdp, tcp, verbs)))
     }
 
-    /// Measures by a perftest program, where both hosts have it. `pace`: messages per second that
-    /// SDP has sent of that size.
+    /// Measures raw verbs by a perftest program, if both hosts have it. `pace` is the number of
+    /// messages of that size that SDP has sent per second.
     fn perftest(
         &mut self,
         test: Test,
@@ -121,7 +121,7 @@ impl Client<'_> {
         let count = ((pace * self.part.as_secs_f64()) as u64).clamp(200, perftest::MOST);
         let mut said = self.perftest_once(test, count, ours)?;
         if said.as_ref().is_err_and(|c| c.verdict == Verdict::Fail) {
-            // a host that was busy at the wrong time
+            // the host was busy at the wrong time
             said = self.perftest_once(test, count, ours)?;
         }
         match said {
@@ -133,8 +133,8 @@ impl Client<'_> {
         }
     }
 
-    /// Measures once. The inner error is the reason why there is no figure. The outer error belongs
-    /// to the control connection and ends the run.
+    /// Measures once. The inner error is the reason why no figure was measured. The outer error
+    /// belongs to the control connection and ends the run.
     fn perftest_once(
         &mut self,
         test: Test,
@@ -179,7 +179,7 @@ impl Client<'_> {
     }
 }
 
-/// Throughputs, in bytes a second.
+/// Compares throughputs, in bytes a second.
 fn throughput(copied: f64, zero: f64, tcp: Option<f64>, verbs: Option<f64>) -> Compared {
     let mb = |rate: f64| format!("{:.1} MB/s", rate / 1e6);
     let other = |name: &str, rate: Option<f64>| {
@@ -198,7 +198,7 @@ fn throughput(copied: f64, zero: f64, tcp: Option<f64>, verbs: Option<f64>) -> C
     }
 }
 
-/// Latencies, in microseconds.
+/// Compares latencies, in microseconds.
 fn latency(sdp: f64, tcp: Option<f64>, verbs: Option<f64>) -> Compared {
     let other =
         |name: &str, us: Option<f64>| us.map_or(String::new(), |us| format!("; {name} {us:.1} us"));
@@ -267,14 +267,14 @@ mod tests {
     fn what_looks_slow_is_measured_again() {
         assert_eq!(measured(&[Some(8.0)]), (1, Some(0.8)));
         assert_eq!(measured(&[None]), (1, None), "nothing to compare with");
-        // a host that was busy at the wrong time
+        // the host was busy at the wrong time
         assert_eq!(measured(&[Some(0.01), Some(9.0)]), (2, Some(0.9)));
         assert_eq!(
             measured(&[Some(0.5), Some(4.0), Some(0.2)]),
             (3, Some(0.4)),
             "the best"
         );
-        // slow each time
+        // SDP was slow in each measurement
         assert_eq!(
             measured(&[Some(0.5), Some(0.4), Some(0.3)]),
             (3, Some(0.05))

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 /// Size of a send or receive call on the zero-copy paths: less than one SDP transfer.
 pub const BLOCK: usize = 1 << 20;
-/// Least size for zero copy; also the size of calls that must not use it.
+/// Minimum size for zero copy, and size of calls that must not use it.
 pub const SMALL: usize = 64 << 10;
-/// Time beyond the requested one in which a path has to be taken at least once.
+/// Time beyond the requested one for at least one block to take the path.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Time that both ends of a connection wait for each other's lines.
+/// Time that each end waits for a line of the other end.
 const ANSWER: Duration = Duration::from_secs(60);
 
 impl Trial<'_> {
@@ -31,8 +31,8 @@ impl Trial<'_> {
             || (!path.is_empty() && self.count(path) == 0 && start.elapsed() < self.time + PATIENCE)
         {
             if self.path == Path::Write && place > 0 {
-                // the receiver advertises again for each block; the sender does not wait for one
-                // that does not
+                // the receiver advertises again for each block; the sender does not wait for an
+                // advert that does not come
                 self.more_than("sink_avail_received", adverts, Duration::from_millis(800));
             }
             adverts = self.count("sink_avail_received");
@@ -42,7 +42,7 @@ impl Trial<'_> {
         }
         self.data().end_sending().map_err(told("shutdown"))?;
         self.control.say(&format!("sent {place}"))?;
-        // all counters are final when the other end has received all bytes and closes
+        // when the other end has received all bytes and closes, all counters are final
         self.data().recv_all(&mut [0]).map_err(told("recv"))?;
         Ok(Numbers::new("bytes", place))
     }
@@ -53,15 +53,14 @@ impl Trial<'_> {
         loop {
             let got = match self.path {
                 Path::Read => {
-                    // poll(2) would refuse the sender's advert; a reader that finds it in recv(2)
-                    // reads it by RDMA
+                    // poll(2) would refuse the sender's advert; recv(2) reads it by RDMA
                     self.more_than("src_avail_received", adverts, Duration::from_secs(1));
                     adverts = self.count("src_avail_received");
                     self.data().recv_all(&mut bytes)
                 }
                 Path::Write if place >= BLOCK as u64 => self.data().recv_all(&mut bytes),
                 Path::Write => {
-                    // by copy at first: its data shows the sender that this end accepts adverts
+                    // first receives by copy: that shows the sender that this end accepts adverts
                     let left = BLOCK - place as usize;
                     self.data().wait(libc::POLLIN).map_err(told("recv"))?;
                     match self.data().recv(&mut bytes[..left], libc::MSG_DONTWAIT) {
@@ -149,7 +148,8 @@ impl Trial<'_> {
         Ok(Numbers::default())
     }
 
-    /// Receives to the end. Returns the number of bytes, and the microseconds since the first one.
+    /// Receives to the end of the stream. Returns the number of bytes, and the microseconds since
+    /// the first byte.
     pub fn drain(&mut self) -> Result<Numbers> {
         let mut bytes = buffer(BLOCK);
         self.data().wait(libc::POLLIN).map_err(told("recv"))?;

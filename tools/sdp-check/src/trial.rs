@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// One end of a trial.
 pub struct Trial<'a> {
     pub path: Path,
-    /// As many as the path wants, in the order of connecting.
+    /// Connections of the path, in the order in which they were made.
     pub data: Vec<Data>,
     pub control: &'a mut Control,
     /// Duration of sending.
@@ -30,7 +30,7 @@ pub fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
     }
 }
 
-/// A buffer of its own pages.
+/// Returns a page-aligned buffer.
 pub fn buffer(size: usize) -> Vec<u8> {
     vec![0; size]
 }
@@ -44,7 +44,7 @@ impl Trial<'_> {
         self.data().info().map_or(0, |info| info.get(name))
     }
 
-    /// Waits, not for long, until SDP has counted more of something than before.
+    /// Waits for a short time until a counter of SDP_INFO exceeds `before`.
     pub fn more_than(&self, name: &str, before: u64, time: Duration) {
         let end = Instant::now() + time;
         while self.count(name) <= before && Instant::now() < end {
@@ -60,7 +60,7 @@ impl Trial<'_> {
     }
 }
 
-/// The place behind these bytes, if they are right.
+/// Returns the offset behind these bytes, if they are right.
 pub fn check(bytes: &[u8], place: u64) -> Result<u64> {
     match pattern::wrong(bytes, place) {
         Some(at) => Err(format!(

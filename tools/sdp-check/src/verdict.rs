@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 pub enum Verdict {
     Pass,
     Fail,
-    /// It could not be made.
+    /// The check could not be made.
     Skip,
 }
 
@@ -23,7 +23,7 @@ impl Verdict {
     }
 }
 
-/// One check in a line; a failed one may have a cause and a remedy, in a line each.
+/// One check in a line; a failed check may have a cause and a remedy, each in a line of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     pub verdict: Verdict,
@@ -79,7 +79,7 @@ impl Check {
             "cause": self.cause, "remedy": self.remedy})
     }
 
-    /// For the control connection.
+    /// Formats the check for the control connection.
     pub fn to_line(&self) -> String {
         let parts = [
             self.verdict.name(),
@@ -106,7 +106,7 @@ impl Check {
     }
 }
 
-/// Text of others in one line, without control characters.
+/// Returns the text of another host in one line, without control characters.
 pub fn clean(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).take(1000).collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests the program without SDP: its messages when something is missing, and its status. Its tests
-//! with SDP are in tests/guest/suites/programs/sdp_check.py.
+//! Tests the program without SDP: its messages when something is missing, and its status. Tests of
+//! this program with SDP are in tests/guest/suites/programs/sdp_check.py.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +20,7 @@ fn program() -> Command {
     c
 }
 
-/// A report's path, deleted at the end.
+/// Path of a report, which is deleted at the end.
 struct File(PathBuf);
 
 impl File {
@@ -50,7 +50,7 @@ fn client(port: u16, report: &Path) -> Command {
     c
 }
 
-/// Runs it to its end: status, output, complaints.
+/// Runs a command to its end, and returns its status, output and errors.
 fn run(mut c: Command) -> (Option<i32>, String, String) {
     let done = c.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -72,7 +72,7 @@ impl Server {
             let mut line = String::new();
             let mut out = BufReader::new(child.stdout.take().unwrap());
             out.read_line(&mut line).unwrap();
-            // or another process was faster
+            // the port may have gone to another process
             if line.contains("listening") {
                 thread::spawn(move || out.read_to_string(&mut String::new()));
                 return Server(child, port);
@@ -123,7 +123,7 @@ fn both_ends_tell_what_is_there() {
         "{text}"
     );
     assert!(!text.contains("127.0.0.1"), "{text}");
-    // the server continues
+    // the server continues after a bad client
     let (status, ..) = run(client(server.1, &report.0));
     assert_eq!(status, Some(1));
 }
@@ -162,7 +162,7 @@ fn servers_that_are_none() {
     let (status, out, err) = run(client(port, &report.0));
     assert_eq!(status, Some(1), "{out}");
     assert!(err.contains("run sdp-check --serve there"), "{err}");
-    // and this host's part is in the report nevertheless
+    // the report contains this host's part nevertheless
     assert!(out.contains("FAIL  here, address: no RDMA device"), "{out}");
     let text = report.text();
     for told in ["It ended early: (hidden): no server listens", "\nkernel "] {
@@ -229,9 +229,9 @@ fn interrupted() {
     let port = listener.local_addr().unwrap().port();
     let mut child = client(port, &report.0).spawn().unwrap();
     let mut stream = listener.accept().unwrap().0;
-    // it waits for a reply
+    // the program waits for a reply
     stream.read_exact(&mut [0; HELLO.len()]).unwrap();
-    // SAFETY: the process is not waited for yet, so the number is its own.
+    // SAFETY: the process is not waited for yet, so the PID is still its own.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(report.text().contains("it was interrupted"));
@@ -270,7 +270,7 @@ fn ports_and_files() {
     }
 }
 
-/// A closed pipe or a full disk affects nothing but the output.
+/// A closed pipe or a full disk affects only the output.
 #[test]
 fn outputs_that_take_nothing() {
     let full = || {
@@ -292,7 +292,7 @@ fn outputs_that_take_nothing() {
         let mut c = program();
         c.args(["--no-perftest", "--report"]).arg(&report.0);
         let status = c.stdout(out).stderr(err).status().unwrap();
-        // 101 is a panic, and a signal has no code
+        // 101 means a panic, and a signal has no code
         assert!(matches!(status.code(), Some(0 | 1)), "{name}: {status}");
         assert!(report.text().contains(" skipped\n"), "{name}");
     }

@@ -10,9 +10,9 @@ use std::path::Path;
 pub enum Kind {
     Dynamic,
     Static,
-    /// For another processor, or of another word size.
+    /// A program for another processor, or of another word size.
     Foreign,
-    /// A script, or nothing that can be read.
+    /// A script, or a file that cannot be read.
     Other,
 }
 
@@ -46,7 +46,7 @@ fn kind(file: &File, own: u16) -> Kind {
     let Some(head) = header(file) else {
         return Kind::Other;
     };
-    // 64 bits, least byte first
+    // 64 bits, little-endian
     if head[4] != 2 || head[5] != 1 || half(&head, 18) != own {
         return Kind::Foreign;
     }
@@ -81,7 +81,7 @@ mod tests {
         file
     }
 
-    /// A header with these program headers.
+    /// Returns an ELF header with these program headers.
     fn elf(types: &[u32]) -> Vec<u8> {
         let mut all = vec![0u8; HEADER];
         all[..6].copy_from_slice(b"\x7fELF\x02\x01");

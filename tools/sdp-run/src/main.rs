@@ -27,7 +27,7 @@ const FAILED: u8 = 125;
 const NOT_STARTED: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The library that was installed, or built, with this program.
+/// Returns the library that was installed, or built, with this program.
 fn library() -> Result<PathBuf, String> {
     let own = env::current_exe().map_err(|e| format!("cannot find out where I am: {e}"))?;
     let here = own.parent().unwrap_or(Path::new("/"));
@@ -50,7 +50,7 @@ fn library() -> Result<PathBuf, String> {
 
 /// Returns the new LD_PRELOAD, with the library in front.
 fn preload(library: &Path, before: Option<OsString>) -> Result<OsString, String> {
-    // LD_PRELOAD has no way to quote them.
+    // LD_PRELOAD cannot quote these bytes.
     let bytes = library.as_os_str().as_bytes();
     if bytes
         .iter()
@@ -69,7 +69,7 @@ fn preload(library: &Path, before: Option<OsString>) -> Result<OsString, String>
     Ok(all)
 }
 
-/// Where the shell would find a program.
+/// Returns the file that the shell would run as the program.
 fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -106,7 +106,7 @@ fn has_capabilities(program: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Why the library will have no part in a program, if that can be seen.
+/// Returns the reason why the library cannot work in a program, if one can be found.
 fn beyond_reach(program: &Path) -> Option<&'static str> {
     if gives_rights(program) {
         return Some(
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     let o = match Options::try_parse() {
         Ok(o) => o,
         Err(e) => {
-            // there is no output for a message
+            // the output for the message is closed
             let _ = e.print();
             return match e.use_stderr() {
                 true => FAILED.into(),
@@ -172,7 +172,7 @@ fn prepare(o: &Options) -> Result<Command, String> {
         .args(o.command.iter().skip(1))
         .env("LD_PRELOAD", preload(&library, env::var_os("LD_PRELOAD"))?);
     if let Some(config) = &o.config {
-        // PROGRAM may change its directory before it reads them.
+        // the program may change its directory before the library reads the rules
         let whole = config
             .canonicalize()
             .map_err(|e| format!("{}: {e}", config.display()))?;

@@ -22,7 +22,7 @@ impl Place {
         self.0.join(name).to_str().unwrap().to_string()
     }
 
-    /// Runs it with an existing library: the C library, which is loaded anyway.
+    /// Runs sdp-run with an existing library: the C library, which is loaded anyway.
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let mut all = vec!["--library", library()];
         all.extend(words);
@@ -115,11 +115,11 @@ fn a_setuid_program_is_named_once() {
     let copied = Command::new("cp").arg("/bin/true").arg(&path).status();
     assert!(copied.unwrap().success());
     setuid();
-    // its rights are the caller's own
+    // a set-user-ID program of the caller gives no other rights
     let (status, _, err) = place.run(&["./setuid"]);
     assert_eq!((status, err.as_str()), (Some(0), ""));
     if chown(&path, Some(65534), None).is_err() {
-        // only root can change its owner
+        // only root can change the owner of a file
         return;
     }
     setuid();

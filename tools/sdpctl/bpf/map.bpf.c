@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The programs of a mapping. One runs in each socket(2) and replaces the protocol: the kernel calls
- * update_socket_protocol() for that. The four others run when a protocol is registered or
- * unregistered, so that nothing is mapped while there is no IPPROTO_SDP, and such a call makes a
- * TCP socket.
+ * The BPF programs of a mapping. One program runs in each socket(2) and replaces the protocol, when
+ * the kernel calls update_socket_protocol(). The four others run when a protocol is registered or
+ * unregistered: while there is no IPPROTO_SDP, nothing is mapped, and a mapped program's socket(2)
+ * makes a TCP socket.
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -13,7 +13,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Not in the headers for user space. */
+/* These constants are not in the headers for user space. */
 enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_TYPE_MASK = 0xf, COMM = 16 };
 
 /* Fields of kernel structures that the programs read. libbpf finds their offsets in the kernel's
@@ -59,7 +59,8 @@ struct {
 	__type(value, __u8);
 } sdp_map_users SEC(".maps");
 
-/* A name in full ends with a zero, and the beginning of names does not: both are prefixes. */
+/* A full name ends with a zero, the beginning of a name does not; either is compared as a prefix.
+ */
 struct program {
 	__u32 bits;
 	char comm[COMM];
@@ -89,7 +90,7 @@ static bool user_is_selected(void)
 
 static bool program_is_selected(void)
 {
-	/* the name of the process, whatever its threads call themselves */
+	/* uses the name of the process, not the names of its threads */
 	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
 	struct program program = { .bits = 8 * COMM };
 
@@ -105,7 +106,7 @@ static bool cgroup_is_selected(void)
 	return false;
 }
 
-/* With 0 the kernel continues as without this program. */
+/* Returning 0 lets the kernel continue as without this program. */
 SEC("fmod_ret/update_socket_protocol")
 int BPF_PROG(sdp_map, int family, int type, int protocol)
 {
@@ -113,7 +114,7 @@ int BPF_PROG(sdp_map, int family, int type, int protocol)
 		return 0;
 	if ((type & SOCK_TYPE_MASK) != SOCK_STREAM)
 		return 0;
-	/* MPTCP listeners accept TCP as well; Go's listeners are such */
+	/* MPTCP listeners accept TCP as well, and Go creates such listeners */
 	if (protocol && protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP)
 		return 0;
 	if (!shared.there[family == AF_INET6])
@@ -135,7 +136,7 @@ static int note(const struct inet_protosw *registered, bool six, bool there)
 	return 0;
 }
 
-/* After register it exists; at the begin of unregister it counts as removed. */
+/* After register IPPROTO_SDP exists; from the beginning of unregister it counts as removed. */
 SEC("fexit/inet_register_protosw")
 int BPF_PROG(sdp_map_comes4, struct inet_protosw *registered)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Rules in words.
+//! Explains rules in words.
 
 use sdp_rules::{Destination, Mode, Network, Ports, Role, Rule, Rules, DEFAULT};
 use std::io::{self, Write};
@@ -85,7 +85,7 @@ fn otherwise() -> String {
     )
 }
 
-/// The whole file.
+/// Explains the whole file.
 pub fn file(path: &Path, rules: &Rules, out: &mut impl Write) -> io::Result<()> {
     let count = match rules.rules.len() {
         0 => "no rules".into(),
@@ -113,14 +113,14 @@ pub fn file(path: &Path, rules: &Rules, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Where a log file is, for whom.
+/// Returns the path of a log file for root and for other users.
 fn place(name: &str) -> String {
     let short = name.rsplit('/').next().unwrap_or(name);
     let directory = if name.contains('/') { "" } else { "/tmp/" };
     format!("/var/log/{short} for root, {directory}{name}.UID/log for others")
 }
 
-/// The rules that speak of a program.
+/// Explains the rules that can match a program.
 pub fn program(name: &str, rules: &Rules, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{name}:")?;
     for (index, r) in rules.rules.iter().enumerate() {

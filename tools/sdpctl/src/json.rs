@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Rules as JSON.
+//! Formats rules as JSON.
 
 use sdp_rules::{Mode, Role, Rule, Rules, DEFAULT};
 use serde_json::{json, Value};
@@ -22,7 +22,7 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-/// A rule; `hidden_by` is the line of an earlier rule that covers it.
+/// Returns a rule; `hidden_by` is the line of an earlier rule that covers it.
 fn rule(rules: &Rules, index: usize, rule: &Rule) -> Value {
     json!({"line": rule.line, "rule": rule.to_string(), "mode": mode(rule.mode),
         "role": role(rule.role), "program": rule.program.to_string(),
@@ -35,13 +35,13 @@ fn list(rules: &Rules, chosen: impl Fn(&Rule) -> bool) -> Value {
     all.map(|(index, r)| rule(rules, index, r)).collect()
 }
 
-/// The whole file.
+/// Returns the whole file.
 pub fn file(path: &Path, rules: &Rules) -> Value {
     json!({"file": path.display().to_string(), "rules": list(rules, |_| true),
         "otherwise": mode(DEFAULT)})
 }
 
-/// The rules that concern a program, or the decisions for its addresses.
+/// Returns the rules that can match a program, or the decisions for its addresses.
 pub fn program(name: &str, rules: &Rules, asked: &[(Role, &SocketAddr)]) -> Value {
     if asked.is_empty() {
         let matches = |r: &Rule| r.program.matches(name.as_bytes());

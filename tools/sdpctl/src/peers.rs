@@ -32,7 +32,7 @@ fn reason(e: io::Error) -> String {
     format!("{FILE}: {e}{why}")
 }
 
-/// A row without the heading.
+/// Parses a row of the file.
 fn peer(line: &str) -> Option<Peer> {
     let mut words = line.split_whitespace();
     Some(Peer {
@@ -85,7 +85,7 @@ pub fn run(o: &Peers, out: &mut impl Write) -> Result<(), Error> {
             false => addresses.iter().map(|ip| format!("{ip}\n")).collect(),
         };
         for line in lines {
-            // not created where the module is not loaded
+            // the file exists only while the module is loaded
             let file = fs::File::options().write(true).open(FILE);
             file.and_then(|mut file| file.write_all(line.as_bytes()))
                 .map_err(reason)?;

@@ -10,7 +10,7 @@ use std::{env, fs, process};
 
 const UNITS: &str = "etc/systemd/system";
 
-/// A service, by its name with the suffix.
+/// Name of a service, with the suffix.
 struct Unit(String);
 
 impl Unit {
@@ -61,7 +61,7 @@ impl Unit {
         pin == old.replace("\\\\", "\\") && !self.has(pin)
     }
 
-    /// A service starts by TCP where the mapping fails, hence the `-`.
+    /// If the mapping fails the service starts by TCP, hence the `-`.
     fn drop_in(&self, sdpctl: &Path) -> String {
         let (sdpctl, instance) = (sdpctl.display(), if self.is_template() { "%i" } else { "" });
         // systemd interprets escapes in the line, but not in the replacement of %i
@@ -133,14 +133,14 @@ pub fn enable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
     crate::map::remove_pinned(pins)
 }
 
-/// Removes them, and the mappings that services have meanwhile.
+/// Removes the drop-ins, and the mappings of these services.
 pub fn disable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
     let mut pins = vec![];
     for unit in parsed(o)? {
         let path = unit.file(o.root.as_deref().unwrap_or(Path::new("/")));
         fs::remove_file(&path).map_err(told(&path))?;
         if let Some(directory) = path.parent() {
-            // It stays if it has drop-ins of others.
+            // The directory stays if it has other drop-ins.
             let _ = fs::remove_dir(directory);
         }
         writeln!(out, "{}: removed", path.display())?;

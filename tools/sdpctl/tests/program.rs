@@ -146,7 +146,7 @@ sdpctl: nothing of this file holds: every socket stays TCP
     assert!(err.starts_with("sdpctl: FILE: No such file"), "{err}");
 }
 
-/// Below another root: the drop-in is written, rewritten, and removed with its directory.
+/// Below another root, the drop-in is written, rewritten, and removed with its directory.
 #[test]
 fn units() {
     let root = std::env::temp_dir().join(format!("sdpctl-units-{}", std::process::id()));
@@ -168,7 +168,7 @@ fn units() {
         assert!(text[0].contains(&line), "{}", text[0]);
         assert!(text[1].contains("unit-pg@%i"), "{}", text[1]);
     }
-    // as an earlier sdpctl wrote it
+    // the drop-in of an earlier sdpctl
     let old = fs::read_to_string(&files[1]).unwrap();
     fs::write(&files[1], old.replace("unit-pg@%i", "unit-pg_%i")).unwrap();
     assert_eq!(run(&["enable", "pg@"]), (Some(0), String::new()));

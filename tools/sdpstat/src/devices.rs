@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Devices of the kernel.
+/// Directory of the kernel's RDMA devices.
 pub const CLASS: &str = "/sys/class/infiniband";
 
 /// Objects of the module on one device.
@@ -29,12 +29,12 @@ pub struct Port {
     state: String,
     link_layer: String,
     gids: Vec<(Ipv6Addr, String)>,
-    /// Number of sockets of this namespace with an address of its GIDs. `None` on InfiniBand, whose
-    /// GIDs have no address of IP.
+    /// Number of sockets of this namespace with an address of the port's GIDs. `None` on
+    /// InfiniBand, whose GIDs have no address of IP.
     connections: Option<u64>,
-    /// `None` without rdma(8).
+    /// `None` if rdma(8) is not installed.
     objects: Option<Objects>,
-    /// Counters that are not zero.
+    /// Error counters that are not zero.
     errors: Vec<(String, u64)>,
     retries: Vec<(String, u64)>,
 }
@@ -53,7 +53,8 @@ fn entries(dir: impl AsRef<Path>) -> Vec<String> {
 }
 
 /// Parts of the names of counters of errors and of retransmissions: of the InfiniBand
-/// specification, and of rxe, mlx5, bnxt_re and irdma. A name with both is a retransmission.
+/// specification, and of rxe, mlx5, bnxt_re and irdma. A counter whose name has a part of both
+/// lists is one of retransmissions.
 const ERRORS: &[&str] = &["err", "discard", "dropped", "downed", "recovery", "overrun"];
 const RETRIES: &[&str] = &[
     "retry",
@@ -135,7 +136,7 @@ impl Port {
     }
 }
 
-/// Reads the ports below `class`. `local` has the local address of each connection.
+/// Reads the ports below `class`. `local` contains the local address of each connection.
 pub fn find(class: &Path, local: &[IpAddr]) -> Vec<Port> {
     let mut all = vec![];
     for device in entries(class) {

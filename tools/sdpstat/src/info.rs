@@ -7,8 +7,8 @@ use crate::processes::Holder;
 use sdp_info::Info;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Reads from the socket that one of these processes holds. Returns `None` if no process may be
-/// inspected, or all have closed it.
+/// Reads `SDP_INFO` of the socket that one of these processes holds. Returns `None` if no process
+/// may be inspected, or all have closed the socket.
 pub fn of(holders: &[Holder], inode: u64) -> Option<Info> {
     holders
         .iter()
@@ -17,9 +17,9 @@ pub fn of(holders: &[Holder], inode: u64) -> Option<Info> {
         .find_map(|fd| Info::of(&fd).ok())
 }
 
-/// A descriptor of another process, as one of this one.
+/// Duplicates a descriptor of another process.
 fn borrow(pid: u32, fd: u32) -> Option<OwnedFd> {
-    // SAFETY: two numbers.
+    // SAFETY: passes two numbers only.
     let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     // SAFETY: a descriptor and two numbers.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
@@ -27,12 +27,12 @@ fn borrow(pid: u32, fd: u32) -> Option<OwnedFd> {
 
 fn owned(fd: i64) -> Option<OwnedFd> {
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: a system call has just made it for us.
+    // SAFETY: a system call has just created the descriptor.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn inode_of(fd: &OwnedFd) -> Option<u64> {
-    // SAFETY: a structure of numbers, which the call fills.
+    // SAFETY: the call fills a structure of numbers.
     unsafe {
         let mut found: libc::stat = std::mem::zeroed();
         (libc::fstat(fd.as_raw_fd(), &mut found) == 0).then_some(found.st_ino)

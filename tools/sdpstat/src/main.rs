@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-/// Exists while the module is loaded.
+/// This directory exists while the module is loaded.
 const MODULE: &str = "/sys/module/ib_sdp";
 
 /// Reason why there is no output.
@@ -45,7 +45,7 @@ impl From<io::Error> for Error {
 }
 
 impl Options {
-    /// A file of the namespace's `/proc/net`, and its name for messages.
+    /// Returns the content of a file of the namespace's `/proc/net`, and its path for messages.
     fn read(&self, name: &str) -> Result<(String, PathBuf), Error> {
         let process = self.pid.map_or("thread-self".into(), |pid| pid.to_string());
         let path = self.proc.join(process).join("net").join(name);
@@ -59,7 +59,7 @@ impl Options {
         }
     }
 
-    /// Why a file may be missing.
+    /// Returns the likely reason why a file is missing.
     fn reason(&self, path: &Path) -> &'static str {
         if path.parent().is_some_and(Path::exists) {
             match Path::new(MODULE).exists() {
@@ -76,7 +76,7 @@ impl Options {
     fn shows(&self, what: What) -> bool {
         match (self.what, what) {
             (None, _) => true,
-            // counters of pinned memory, and local addresses
+            // devices need the counters of pinned memory, and local addresses
             (Some(What::Devices), _) => true,
             (Some(What::Peers), what) => what == What::Sockets,
             (Some(shown), what) => shown == what,
@@ -84,7 +84,7 @@ impl Options {
     }
 }
 
-/// Values that were read at one time.
+/// Values that were read at the same time.
 struct Sample {
     at: Instant,
     sockets: Option<Vec<Socket>>,
@@ -101,7 +101,7 @@ fn sample(o: &Options) -> Result<Sample, Error> {
     if o.shows(What::Sockets) {
         let (text, path) = o.read("sdp")?;
         let mut list = sockets::parse(&text).map_err(|e| told(&path, e))?;
-        // which an older module does not have
+        // an older module does not have this file
         if let Ok((choices, path)) = o.read("sdp_ipproto") {
             let tcp =
                 ["tcp", "tcp6"].map(|name| o.read(name).map_or_else(|_| String::new(), |r| r.0));
@@ -181,7 +181,7 @@ fn show_groups(
     };
     let sockets = now.sockets.as_deref().unwrap_or_default();
     if o.what == Some(What::Peers) {
-        // which an older module does not have
+        // an older module does not have this file
         let cache = o.read("sdp_peers").map_or_else(|_| String::new(), |r| r.0);
         let peers = peers::of(sockets, &view, &cache);
         return match o.json {
@@ -204,7 +204,7 @@ fn show_groups(
         let name = format!("pinned pages {way}");
         let counters = now.statistics.iter().flat_map(|s| &s.0);
         let pages: u64 = counters.filter(|c| c.name == name).map(|c| c.value).sum();
-        // SAFETY: a number.
+        // SAFETY: passes only a number.
         pages.saturating_mul(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
     });
     if o.json {
@@ -220,7 +220,7 @@ fn show_groups(
     )
 }
 
-/// Replaces a file as a whole: a reader finds the old text or the new one.
+/// Replaces a file as a whole: a reader finds the old text or the new text.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
@@ -241,7 +241,7 @@ fn run(o: &Options) -> Result<(), Error> {
     let mut before = None;
     loop {
         let now = sample(o)?;
-        // Written at once, so that a reader sees all of it.
+        // The text is written in one call, so that a reader sees all of it.
         let mut text = Vec::new();
         if clear {
             text.extend_from_slice(b"\x1b[H\x1b[2J");
@@ -287,7 +287,7 @@ mod tests {
         Options::try_parse_from([&["sdpstat"], words].concat()).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// A directory that looks like a procfs with these two files.
+    /// Creates a directory like a procfs with these two files.
     fn procfs(name: &str, sdp: &str, sdpstats: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("sdpstat-{name}-{}", std::process::id()));
         let net = dir.join("thread-self/net");

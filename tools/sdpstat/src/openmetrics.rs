@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets and counters for Prometheus: OpenMetrics 1.0, or version 0.0.4 of its own text format.
+//! Writes sockets and counters for Prometheus: OpenMetrics 1.0, or version 0.0.4 of Prometheus's
+//! own text format.
 
 use crate::options::Format;
 use crate::sockets::Socket;
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 /// Type of a metric.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Only grow, unless it is cleared.
+    /// Grows until it is cleared.
     Counter,
     /// Anything.
     Gauge,
@@ -19,8 +20,8 @@ enum Kind {
 use Kind::{Counter as Sum, Gauge};
 
 /// Single lines of `/proc/net/sdpstats`: name in the file, name of the metric, kind and help text.
-/// A name that ends in `_bytes` has that unit. `make check` compares the names with those that the
-/// module prints.
+/// A metric whose name ends in `_bytes` has that unit. `make check` compares the names with those
+/// that the module prints.
 const LINES: &[(&str, &str, Kind, &str)] = &[
     (
         "rx_bytes",
@@ -254,7 +255,7 @@ impl Metric {
             Sum => ("counter", "_total"),
             Gauge => ("gauge", ""),
         };
-        // OpenMetrics names the family, 0.0.4 its samples.
+        // OpenMetrics names the metric family, version 0.0.4 the samples.
         let family = match format {
             Format::Openmetrics => name.to_string(),
             Format::Text => format!("{name}{suffix}"),
@@ -281,7 +282,7 @@ fn of_sockets(sockets: &[Socket]) -> Vec<Metric> {
     for s in sockets {
         *states.entry(s.state_name().to_string()).or_insert(0) += 1;
         unsent += u64::from(s.tx_queue);
-        // of a listening socket it counts connections
+        // Recv-Q of a listening socket counts connections
         *(if s.state_name() == "LISTEN" {
             &mut waiting
         } else {
@@ -353,7 +354,7 @@ fn of_statistics(statistics: &Statistics) -> Vec<Metric> {
     all
 }
 
-/// Writes all of it.
+/// Writes all metrics.
 pub fn write(
     sockets: Option<&[Socket]>,
     statistics: Option<&Statistics>,
@@ -400,7 +401,7 @@ mod tests {
         let mut seen = HashSet::new();
         for name in names {
             assert!(seen.insert(name), "{name}");
-            // the format has that suffix for samples
+            // `_total` is OpenMetrics' suffix for samples
             assert!(!name.ends_with("_total"), "{name}");
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdpstat peers`: connections by the host at their other end.
+//! `sdpstat peers`: connections, by the host at their other end.
 
 use crate::sockets::{Socket, View};
 use crate::table::Table;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 /// Connections with one host.
 #[derive(Debug, Default)]
 pub struct Peer {
-    /// Number by SDP.
+    /// Number of connections by SDP.
     sdp: u64,
     /// Number of IPPROTO_SDP sockets that have become TCP's, by reason.
     tcp: BTreeMap<String, u64>,
@@ -28,7 +28,7 @@ pub struct Peer {
 /// All hosts.
 pub type Peers = BTreeMap<IpAddr, Peer>;
 
-/// Sorts sockets by host. `cache` is the text of `/proc/net/sdp_peers`.
+/// Sorts sockets by remote host. `cache` is the text of `/proc/net/sdp_peers`.
 pub fn of(sockets: &[Socket], view: &View<'_>, cache: &str) -> Peers {
     let mut all = Peers::new();
     let connected = |s: &&Socket| !s.remote.ip().is_unspecified() && s.state_name() != "LISTEN";

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Which processes hold a socket: as ss(8) and netstat(8) find it, by the links in `/proc/PID/fd`.
+//! Finds the processes that hold a socket, as ss(8) and netstat(8) do, by the links in
+//! `/proc/PID/fd`.
 
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// A process that holds a socket, and by which descriptor.
+/// A process that holds a socket, and the descriptor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Holder {
     pub name: String,
@@ -20,8 +21,7 @@ pub struct Holder {
 pub struct Processes(HashMap<u64, Vec<Holder>>);
 
 impl Processes {
-    /// Looks through all processes. Processes that start, end, or may not be inspected are left
-    /// out.
+    /// Searches all processes. Processes that start, end, or may not be inspected are left out.
     pub fn find(proc: &Path) -> Self {
         let mut all = Processes::default();
         let Ok(entries) = fs::read_dir(proc) else {
@@ -63,7 +63,7 @@ impl Processes {
         self.0.get(&inode).map_or(&[], Vec::as_slice)
     }
 
-    /// The holders in the way that ss(8) has them.
+    /// Formats the holders as ss(8) does.
     pub fn text(&self, inode: u64) -> String {
         let one = |h: &Holder| format!("{},pid={},fd={}", h.name, h.pid, h.fd);
         self.of(inode).iter().map(one).collect::<Vec<_>>().join(" ")
@@ -81,7 +81,7 @@ fn number(name: &std::ffi::OsStr) -> Option<u32> {
     name.to_str()?.parse().ok()
 }
 
-/// The inode in `socket:[123]`.
+/// Parses the inode in `socket:[123]`.
 fn socket_inode(target: &str) -> Option<u64> {
     target
         .strip_prefix("socket:[")?

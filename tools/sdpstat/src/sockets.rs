@@ -23,12 +23,12 @@ pub struct Socket {
     pub choice: Option<String>,
 }
 
-/// Columns to show besides.
+/// Optional columns.
 #[derive(Default)]
 pub struct View<'a> {
     /// Processes that hold the sockets.
     pub processes: Option<&'a Processes>,
-    /// Processes whose sockets are read by SDP_INFO.
+    /// Processes through which SDP_INFO of the sockets is read.
     pub details: Option<&'a Processes>,
 }
 
@@ -38,7 +38,7 @@ impl View<'_> {
     }
 }
 
-/// The names of the states, by number, as ss(8) writes them.
+/// Names of the states, by number, as ss(8) writes them.
 const STATES: [&str; 12] = [
     "0",
     "ESTAB",
@@ -54,7 +54,7 @@ const STATES: [&str; 12] = [
     "CLOSING",
 ];
 
-/// Parses all sockets of the file. The error describes a fault in it.
+/// Parses all sockets of the file. The error describes a fault in the file.
 pub fn parse(text: &str) -> Result<Vec<Socket>, String> {
     let mut lines = text.lines().enumerate();
     match lines.next() {
@@ -99,8 +99,8 @@ fn socket(line: &str) -> Result<Socket, String> {
     })
 }
 
-/// Adds the choices of `IPPROTO_SDP` sockets from that file's text. Sockets that became TCP are
-/// completed by the rows of TCP's own files.
+/// Adds the choices of `IPPROTO_SDP` sockets from the text of `/proc/net/sdp_ipproto`. Sockets that
+/// became TCP are completed from `/proc/net/tcp` and `/proc/net/tcp6`.
 pub fn add_choices(sockets: &mut Vec<Socket>, text: &str, tcp: &str) -> Result<(), String> {
     for line in text.lines().skip(1) {
         let fields = |line: &str| {
@@ -123,7 +123,7 @@ pub fn add_choices(sockets: &mut Vec<Socket>, text: &str, tcp: &str) -> Result<(
     Ok(())
 }
 
-/// The socket of a row of TCP's, if it is that with this inode.
+/// Returns the socket of a row of `/proc/net/tcp` if it has this inode.
 fn tcp_socket(line: &str, inode: u64) -> Option<Socket> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let &[slot, local, remote, state, queues, _, _, uid, _, number, ..] = fields.as_slice() else {
@@ -147,7 +147,7 @@ fn hex(text: &str, digits: usize) -> Option<u32> {
     }
 }
 
-/// An address: words of 32 bits in the machine's byte order, then the port.
+/// Parses an address: words of 32 bits in the machine's byte order, then the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     if port.len() != 4 || !ip.is_ascii() {
@@ -169,7 +169,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 impl Socket {
-    /// A socket without other properties.
+    /// Returns an unconnected socket with this inode.
     fn unconnected(inode: u64) -> Self {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Socket {
@@ -225,7 +225,7 @@ impl Socket {
     }
 }
 
-/// An end of a connection, as ss(8) writes it: 0 is any port, an unspecified address any address.
+/// Formats an end of a connection as ss(8) does: 0 is any port, an unspecified address any address.
 fn end(a: SocketAddr) -> String {
     let port = if a.port() == 0 {
         "*".into()
@@ -271,7 +271,7 @@ pub fn table(sockets: &[Socket], view: &View<'_>) -> Table {
 pub mod tests {
     use super::*;
 
-    /// As read in a guest: a listener, a connection of each family, one without owner.
+    /// Output of a guest: a listener, a connection of each family, one without owner.
     pub const SAMPLE: &str = "  sl  local_address rem_address        uid inode   rx_queue tx_queue state                                                                             \n   0: 00000000:2455 00000000:0000     0 2514\t00000000:00000000 A                                                                                          \n   1: 01004D0A:9C41 02004D0A:2455     0 2515\t0000001A:00010000 1                                                                                          \n   2: 000077FD000000000000000001000000:9C42 000077FD000000000000000002000000:2455 65534 2516\t00000000:00000000 8                                  \n   3: 0000000000000000FFFF000001004D0A:9C43 00000000000000000000000000000000:0000     0 0\t00000000:00000000 7                                   \n";
 
     #[test]

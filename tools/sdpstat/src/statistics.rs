@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The counters of `/proc/net/sdpstats` as people read them.
+//! Formats the counters of `/proc/net/sdpstats` for people.
 
 use crate::table::Table;
 use sdp_info::Statistics;
@@ -29,7 +29,7 @@ pub fn table(of: &Statistics, rates: Option<&[f64]>, zeros: bool) -> Table {
 pub mod tests {
     use super::*;
 
-    /// As read in a guest, shortened.
+    /// Output of a guest, shortened.
     pub const SAMPLE: &str = "SDP statistics:\nrx_bytes           \t\t: 0\ntx_bytes           \t\t: 83916800\nsdp_sendmsg() calls\t\t: 161\npost_send SDP_MID_DISCONN     \t: 1\npost_send SDP_MID_DATA        \t: 2562\ntx completions     \t\t: 400\n\nsdp_recvmsg() calls\t\t: 1\nreceived SDP_MID_DATA        \t: 77\nsend_miss_no_credits\t\t: 12\nRefused and lost:\n- backlog full     \t\t: 0\n- aborted sequence                \t: 3\n";
 
     fn rows(t: Table) -> String {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Text in columns.
+//! Table of aligned columns.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// Lines to print below a row, by the row's number.
     below: Vec<(usize, String)>,
-    /// The columns of numbers, which end in line.
+    /// Columns of numbers, which are aligned to the right.
     right: &'static [usize],
 }
 
@@ -26,7 +26,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Says something of the last row.
+    /// Adds a line below the last row.
     pub fn below(&mut self, text: String) {
         self.below.push((self.rows.len() - 1, text));
     }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A directory that looks like a procfs, deleted at the end.
+/// A directory like a procfs, deleted at the end.
 struct Procfs(PathBuf);
 
 impl Procfs {
@@ -70,7 +70,7 @@ rx_bytes      5
     assert_eq!(out, wanted);
 }
 
-/// A reader of the file finds the old text or the new one, also where it cannot be written.
+/// A reader of the file finds the old text or the new text, also if the file cannot be written.
 #[test]
 fn a_file_that_is_replaced() {
     let proc = Procfs::new("file");

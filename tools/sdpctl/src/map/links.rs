@@ -30,7 +30,7 @@ pub struct Mapping {
     processes: Vec<Process>,
 }
 
-/// All mappings, the oldest first.
+/// Returns all mappings, the oldest first.
 pub fn find() -> io::Result<Vec<Mapping>> {
     let mut all = Vec::new();
     let mut id = 0;
@@ -38,7 +38,7 @@ pub fn find() -> io::Result<Vec<Mapping>> {
         id = next;
         match mapping(id) {
             Ok(found) => all.extend(found),
-            // it has ended since
+            // the link has ended since
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
             Err(e) => return Err(e),
         }
@@ -60,7 +60,7 @@ pub fn find() -> io::Result<Vec<Mapping>> {
 /// the caller lacks the right, and at a link of unknown type.)
 fn next_link(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
-    // SAFETY: it writes the number, which is ours.
+    // SAFETY: the call writes the number, a local variable.
     match unsafe { libbpf_sys::bpf_link_get_next_id(id, &mut next) } {
         0 => Ok(Some(next)),
         e if -e == libc::ENOENT => Ok(None),
@@ -70,10 +70,10 @@ fn next_link(id: u32) -> io::Result<Option<u32>> {
 
 /// Returns the properties of a link, if its type is known.
 fn link_info(id: u32) -> io::Result<Option<LinkInfo>> {
-    // SAFETY: a number.
+    // SAFETY: passes only a number.
     match unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) } {
         fd if fd >= 0 => {
-            // SAFETY: it is new and ours.
+            // SAFETY: the descriptor is new, and has no other owner.
             let link = unsafe { OwnedFd::from_raw_fd(fd) };
             Ok(LinkInfo::from_fd(link.as_fd()).ok())
         }
@@ -81,7 +81,7 @@ fn link_info(id: u32) -> io::Result<Option<LinkInfo>> {
     }
 }
 
-/// The mapping of a link, if that is one of a mapping.
+/// Returns the mapping to which a link belongs, if any.
 fn mapping(id: u32) -> io::Result<Option<Mapping>> {
     let Some(link) = link_info(id)? else {
         return Ok(None);
@@ -116,8 +116,7 @@ fn mapping(id: u32) -> io::Result<Option<Mapping>> {
     Ok(None)
 }
 
-/// Looks through the descriptors of all processes. Processes that start or end meanwhile are left
-/// out.
+/// Searches the descriptors of all processes. Processes that start or end meanwhile are left out.
 fn find_processes(all: &mut [Mapping]) {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
@@ -214,13 +213,13 @@ fn terminate(pid: i32) -> io::Result<()> {
         Some(libc::ESRCH) => Ok(()),
         _ => Err(e),
     };
-    // SAFETY: two numbers.
+    // SAFETY: passes two numbers only.
     let process = match result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }) {
-        // SAFETY: it is new and ours.
+        // SAFETY: the descriptor is new, and has no other owner.
         Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd as i32) },
         Err(e) => return gone(e),
     };
-    // SAFETY: a descriptor, two numbers, and no information with the signal.
+    // SAFETY: passes a descriptor and numbers, and a null pointer as siginfo.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -239,7 +238,7 @@ fn terminate(pid: i32) -> io::Result<()> {
         revents: 0,
     };
     loop {
-        // SAFETY: one such structure, which is local.
+        // SAFETY: the structure is local, and the count is one.
         match result(unsafe { libc::poll(&mut ends, 1, -1) }.into()) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => return other.map(|_| ()),

@@ -4,7 +4,7 @@
 //! use SDP where the peer can and TCP where not.
 //!
 //! A mapping is a BPF program in socket(2) and four more. Those four keep sockets TCP while the
-//! kernel has no such protocol. All of them stay attached as long as their links are held: by the
+//! kernel has no such protocol. The programs stay attached as long as their links are held: by the
 //! descriptors of the `sdpctl` that created them, or by pins below `/sys/fs/bpf`. The programs are
 //! in bpf/map.bpf.c.
 
@@ -27,7 +27,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 
 const MODULE: &str = "/sys/module/ib_sdp";
-/// The function whose result becomes a socket's protocol.
+/// Kernel function whose result becomes a socket's protocol.
 const FUNCTION: &str = "update_socket_protocol";
 const AF_INET_SDP: i32 = 27;
 
@@ -51,9 +51,9 @@ fn errno(e: &libbpf_rs::Error) -> io::Error {
     }
 }
 
-/// Why the kernel does not do something.
+/// Explains why the kernel refused something.
 fn refused(what: &str, e: io::Error) -> String {
-    /// Not in libc, because system calls should not return it; bpf(2) does.
+    /// libc lacks this errno, because system calls should not return it; bpf(2) does.
     const ENOTSUPP: i32 = 524;
     let why = match e.raw_os_error() {
         Some(libc::EPERM) => {
@@ -72,19 +72,19 @@ fn refused(what: &str, e: io::Error) -> String {
 }
 
 fn socket(family: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: three numbers.
+    // SAFETY: passes three numbers only.
     let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol) };
     match fd {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: it is new and ours.
+        // SAFETY: the descriptor is new, and has no other owner.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }
 
-/// The number of IPPROTO_SDP.
+/// Returns the number of IPPROTO_SDP.
 fn protocol() -> Result<u16, String> {
     if !Path::new(MODULE).exists() {
-        // a socket of the family has the module loaded, where it is installed
+        // creating a socket of the family loads the module, where it is installed
         let _ = socket(AF_INET_SDP, 0);
     }
     if !Path::new(MODULE).exists() {
@@ -105,7 +105,7 @@ fn protocol() -> Result<u16, String> {
 fn add(o: &MapAdd) -> Result<(), Error> {
     let selector = Selector::new(o)?;
     let pins = o.pin.as_deref().map(Pinned::new).transpose()?;
-    // From here on to the end of an unpinned mapping; a pinned one appears as a whole.
+    // Signals stay blocked until the end of an unpinned mapping; a pinned one appears as a whole.
     let signals = Signals::block();
     let protocol = protocol()?;
     let mut shared = Shared::new(protocol, selector.to_string());
@@ -114,7 +114,7 @@ fn add(o: &MapAdd) -> Result<(), Error> {
     }
     let (map, mut links) = program::attach(&shared, &selector)?;
     // While these sockets exist the protocol cannot be unregistered, so the recorded state is
-    // right. The programs record a later removal.
+    // right. The BPF programs record a later removal of the protocol.
     let there = [libc::AF_INET, libc::AF_INET6].map(|f| socket(f, protocol.into()));
     if let [Err(e), Err(_)] = &there {
         return Err(Error::from(format!(
@@ -139,8 +139,8 @@ fn add(o: &MapAdd) -> Result<(), Error> {
     Ok(())
 }
 
-/// Blocked signals that end a program, received by sigwait. A signal that is ignored, as under
-/// nohup(1), stays so: sigwait would return a blocked one all the same.
+/// Blocked signals that end a program, received by sigwait. An ignored signal, as under nohup(1),
+/// stays ignored: sigwait would return it if it were blocked.
 struct Signals(libc::sigset_t);
 
 impl Signals {
@@ -163,7 +163,7 @@ impl Signals {
 
     fn wait(&self) {
         let mut signal = 0;
-        // SAFETY: both are ours.
+        // SAFETY: both pointers are to local variables.
         while unsafe { libc::sigwait(&self.0, &mut signal) } != 0 {}
     }
 }
@@ -210,12 +210,12 @@ fn write_table(rows: &[[String; 4]], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of all pins.
+/// Returns the names of all pins.
 pub fn pins() -> Vec<String> {
     Pinned::all().iter().map(Pinned::name).collect()
 }
 
-/// Ends the mappings of these pins.
+/// Ends the mappings with these pins.
 pub fn remove_pinned(mapping: Vec<String>) -> Result<(), Error> {
     program::keep_log();
     match mapping.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Mappings that stay without a holder: a directory for each, with its links.
+//! Mappings that stay without a process: a directory for each, with the pins of its links.
 
 use super::errno;
 use super::program::Links;
@@ -18,7 +18,8 @@ const BPF_FILE_SYSTEM: i64 = 0xcafe_4a11;
 /// A name for a mapping, and its directory.
 pub struct Pinned(PathBuf);
 
-/// The directory of a name, by the rule of systemd-escape(1): this file system refuses dots.
+/// Returns the directory of a name, by the rule of systemd-escape(1): the BPF file system refuses
+/// dots.
 fn escaped(name: &str) -> String {
     name.chars()
         .map(|c| match c {
@@ -28,7 +29,7 @@ fn escaped(name: &str) -> String {
         .collect()
 }
 
-/// The name of a directory.
+/// Returns the name that a directory stands for.
 fn unescaped(directory: &str) -> String {
     directory.replace("\\x2e", ".").replace("\\x5c", "\\")
 }
@@ -45,7 +46,7 @@ impl Pinned {
         Ok(Pinned(Path::new(ALL).join(escaped(name))))
     }
 
-    /// Gives each link a name. Pins all links, or none.
+    /// Gives each link a name. Pins all links, or none of them.
     pub fn pin(&self, links: &mut Links) -> Result<(), String> {
         // SAFETY: the path ends with a zero, and the result is a structure of numbers.
         let kind = unsafe {
@@ -55,7 +56,7 @@ impl Pinned {
                 _ => None,
             }
         };
-        // the type of the field is another one on other machines
+        // the type of this field differs between machines
         if kind.map(|kind| kind as u32 as i64) != Some(BPF_FILE_SYSTEM) {
             return Err(
                 "there is no BPF file system at /sys/fs/bpf (mount -t bpf bpf /sys/fs/bpf)".into(),
@@ -72,7 +73,7 @@ impl Pinned {
             ),
             _ => format!("{}: {e}", self.0.display()),
         })?;
-        // The one in socket(2) is the last of them: it is never without the others.
+        // The link in socket(2) is pinned last, so it never exists without the others.
         for (name, link) in links {
             let path = self.0.join(name);
             if let Err(e) = link.pin(&path) {
@@ -83,7 +84,7 @@ impl Pinned {
         Ok(())
     }
 
-    /// The number of the link in socket(2).
+    /// Returns the number of the link in socket(2).
     pub fn link_id(&self) -> Option<u32> {
         let link = Link::open(self.0.join(super::FUNCTION)).ok()?;
         link.info().ok().map(|info| info.id)
@@ -104,7 +105,7 @@ impl Pinned {
             fs::remove_file(entry?.path())?;
         }
         fs::remove_dir(&self.0)?;
-        // others may have theirs in it
+        // other users may have mappings in the directory
         let _ = fs::remove_dir(ALL);
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Loads the programs of a mapping (bpf/map.bpf.c), and attaches them.
+//! Loads and attaches the BPF programs of a mapping (bpf/map.bpf.c).
 
 use super::selector::Selector;
 use super::shared::Shared;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/map.bpf.o"));
-/// The name of the program in socket(2), by which mappings are found again.
+/// Name of the program in socket(2), by which `sdpctl` finds mappings again.
 pub const NAME: &str = "sdp_map";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
@@ -33,7 +33,7 @@ pub fn keep_log() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, log)));
 }
 
-/// The links of a mapping, each with the function that it is in: socket(2)'s is the last.
+/// Links of a mapping, each with its kernel function; socket(2)'s is the last.
 pub type Links = Vec<(String, Link)>;
 
 /// Attaches the programs. The programs share the map with this process.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Selector sockets a mapping is for.
+//! Selects the processes whose sockets a mapping covers.
 
 use crate::options::MapAdd;
 use std::ffi::CString;
@@ -111,7 +111,7 @@ fn list<T: fmt::Display>(what: &str, all: impl Iterator<Item = T>) -> Option<Str
     (!all.is_empty()).then(|| format!("{what} {}", all.join(" or ")))
 }
 
-/// A user's number.
+/// Returns a user's number.
 fn user(name: &str) -> Result<u32, String> {
     // the largest number is not a user: it means "no change" in chown(2) and similar calls
     if let Ok(number) = name.parse::<u32>() {
@@ -124,20 +124,20 @@ fn user(name: &str) -> Result<u32, String> {
     let c_name = CString::new(name).map_err(|_| unknown())?;
     // SAFETY: the name ends with a zero, and no other thread calls getpwnam.
     let found = unsafe { libc::getpwnam(c_name.as_ptr()) };
-    // SAFETY: if it is not null, it is valid until the next such call.
+    // SAFETY: a pointer that is not null is valid until the next getpwnam.
     unsafe { found.as_ref() }
         .map(|entry| entry.pw_uid)
         .ok_or_else(unknown)
 }
 
-/// The cgroup of this process.
+/// Returns the cgroup of this process.
 fn own_cgroup() -> Result<PathBuf, String> {
     let file = "/proc/self/cgroup";
     let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
     path_in(&text).ok_or_else(|| format!("{file}: this process is in no cgroup2"))
 }
 
-/// The path in a line `0::/PATH`. systemd runs the commands of a delegated unit in a cgroup
+/// Returns the path in a line `0::/PATH`. systemd runs the commands of a delegated unit in a cgroup
 /// `.control` below that of the unit.
 fn path_in(text: &str) -> Option<PathBuf> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -145,7 +145,7 @@ fn path_in(text: &str) -> Option<PathBuf> {
     Some(path.trim_end_matches('/').into())
 }
 
-/// A cgroup, and its path from the root.
+/// Returns a cgroup's path from the root, and its descriptor.
 fn cgroup(path: &Path) -> Result<(PathBuf, OwnedFd), String> {
     let path = Path::new(CGROUPS).join(path);
     let directory = File::options()

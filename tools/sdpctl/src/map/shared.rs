@@ -5,18 +5,19 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapType};
 
-/// Which form this is; another program's map, or a later form, has another number.
+/// Identifies the layout; maps of other programs and later layouts have another number.
 const FORM: u32 = u32::from_le_bytes(*b"sdp1");
 pub const THERE: [usize; 2] = [8, 12];
 pub const MAPPED: usize = 16;
 pub const SELECTOR: usize = 24;
 const KEY: [u8; 4] = [0; 4];
 
-/// A mapping as it is now.
+/// Current state of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     pub protocol: u32,
-    /// 1 if the protocol exists, for IPv4 and for IPv6. Sockets are mapped only then.
+    /// 1 if the protocol exists, for IPv4 and for IPv6. Sockets are mapped only while the protocol
+    /// exists.
     pub there: [u32; 2],
     /// Number of socket(2) calls that were mapped.
     pub mapped: u64,
@@ -36,7 +37,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if the words fit.
+    /// Returns true if the text fits into the map.
     pub fn fits(&self) -> bool {
         self.selector.len() <= Self::SIZE - SELECTOR
     }
@@ -64,7 +65,7 @@ impl Shared {
         })
     }
 
-    /// Reads a map, if it is one of these.
+    /// Returns the value of a map, if the map has this layout.
     pub fn read(map: &impl MapCore) -> libbpf_rs::Result<Option<Self>> {
         if map.map_type() != MapType::Array {
             return Ok(None);
