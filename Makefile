@@ -3,19 +3,20 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := module
 
-# Where everything that is built goes; nothing else in the checkout is written but what Python compiles of tests/guest.
+# Directory of everything that is built; nothing else in the checkout is written but what Python
+# compiles of tests/guest.
 BUILD ?= build
 
-# What is handed on to the kernel's build system when given on the command line.
+# Variables of the command line that are passed on to the kernel's build system.
 handed_on := $(foreach name,V W CLIPPY LLVM CC HOSTCC RUSTC BINDGEN KCFLAGS KRUSTFLAGS ARCH CROSS_COMPILE,\
 	$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))'))
 build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)')
 
-# What make install puts where; DESTDIR is in front of all of it.
+# Places where make install puts files; DESTDIR is in front of all of them.
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)' $(if $(target),--tools build/cargo/$(target)/release)
-# The target of cargo where it is not this machine.
+# cargo's target for another architecture.
 target := $(if $(filter arm64,$(ARCH)),aarch64-unknown-linux-gnu)
 
 .PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb kmod-deb dist clean help

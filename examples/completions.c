@@ -32,7 +32,8 @@
 
 /* --- The recipe --- */
 
-/* A send or receive. The thread owns its memory until the program takes it as completed. */
+/* A send or receive operation. The thread owns the operation's memory until the program takes the
+ * operation as completed. */
 struct operation {
 	struct connection *on;
 	struct operation *next;
@@ -125,7 +126,7 @@ static struct connection *connection_of(int fd)
 	if (!new)
 		err(1, "connection");
 	new->fd = fd;
-	/* Signals are for the program: they interrupt no send or receive of a thread. */
+	/* Only the program's own thread gets signals, so they interrupt no send or receive. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 0; i < 2; i++) {
@@ -137,7 +138,7 @@ static struct connection *connection_of(int fd)
 	return new;
 }
 
-/* Ends the threads. Receives that are still posted complete first: shutdown(2) ends them with 0. */
+/* Ends the threads. Receives that are still posted complete first: shutdown(2) ends each with 0. */
 static void end(struct connection *old)
 {
 	shutdown(old->fd, SHUT_RD);
@@ -170,7 +171,7 @@ static void serve_next(int listener)
 	fflush(stdout);
 }
 
-/* Sends received bytes back. Afterwards posts the memory again. */
+/* Sends received bytes back. Afterwards posts the same memory again. */
 static void complete(struct operation *one)
 {
 	if (one->result > 0) {
@@ -259,7 +260,7 @@ static void measure(int fd, size_t size, int count, bool plain)
 			post(&one, false, size);
 		if (send(fd, data, size, 0) != (ssize_t)size)
 			err(1, "send");
-		/* A program would do something else here, until the eventfd is readable. */
+		/* Another program would do other work here, until the eventfd is readable. */
 		if (received(&one, plain) != (ssize_t)size)
 			errx(1, "the connection has ended");
 		if (memcmp(data, one.data, size))

@@ -12,8 +12,8 @@ IPPROTO_SDP = 257
 def sdp_socket(family):
     """Returns a non-blocking socket of IPPROTO_SDP whose object has TCP's protocol number.
 
-    asyncio passes the protocol of the object to getaddrinfo(3), which does not know 257. With 6 it
-    also sets TCP_NODELAY, as for any TCP connection.
+    asyncio passes the protocol of the object to getaddrinfo(3), which does not know 257. With
+    protocol 6, asyncio also sets TCP_NODELAY, as for any TCP connection.
     """
     descriptor = socket.socket(family, socket.SOCK_STREAM, IPPROTO_SDP).detach()
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)

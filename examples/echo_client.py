@@ -8,7 +8,7 @@ import sys
 IPPROTO_SDP = 257
 
 host, port, text = sys.argv[1:]
-# getaddrinfo(3) does not know IPPROTO_SDP, so the protocol is left out here.
+# getaddrinfo(3) does not support IPPROTO_SDP, so the call leaves the protocol out.
 family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
 with socket.socket(family, socket.SOCK_STREAM, IPPROTO_SDP) as connection:
     connection.connect(address)
