@@ -28,15 +28,15 @@ NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "i
 
 
 class Kernel:
-    """One kernel of the cache: where its parts are."""
+    """Paths of the parts of one kernel in the cache."""
 
     def __init__(self, name):
         words = {"stock": [], "debug": ["debug"]}.get(name, ["--kernel", name])
         self.home = Path(prepare("--where", *words))
-        # The compilers that it was built with.
+        # The compilers that the kernel was built with.
         self.root = (self.home / "root" if (self.home / "root").exists() else cache.root() / "toolchain").resolve()
         debug = self.debug = name == "debug"
-        # The debug kernel is not packed to begin with.
+        # The debug kernel is built unpacked.
         self.image = self.home / ("vmlinux" if debug else "vmlinuz")
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None
@@ -44,7 +44,7 @@ class Kernel:
         self.architecture = kernels.architecture_of(self.version)
 
     def arguments(self, accel):
-        """Returns arguments for the kernel that it alone needs."""
+        """Returns arguments for the kernel that only this kernel needs."""
         if self.architecture != "amd64":
             return []
         # The debug kernel counts ticks in spite of the TSC. A busy host loses ticks, which makes
@@ -57,7 +57,7 @@ class Kernel:
 
 
 def prepare(*words):
-    """Runs scripts/prepare. Returns its output."""
+    """Runs scripts/prepare. Runs scripts/prepare, and returns its output."""
     done = subprocess.run([cache.SCRIPTS / "prepare", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise Failure(f"scripts/prepare {' '.join(words)} failed (status {done.returncode})")
@@ -65,7 +65,7 @@ def prepare(*words):
 
 
 def files(kernel):
-    """(kernel image, initramfs) to boot, made if missing."""
+    """Returns (kernel image, initramfs) to boot, made if missing."""
     sources = sorted(path for path in INSIDE.rglob("*") if path.is_file())
     mark = cache.fingerprint(RECIPE, kernel.mark(), ROOT_MODULES, NETWORK_MODULES, [path.read_bytes() for path in sources])
     piece = cache.make_root() / "guest" / f"boot-{mark[:12]}"
@@ -110,7 +110,7 @@ def build(kernel, new):
                     order.append(path)
         names = []
         for path in order:
-            # Unpacked here, once, rather than in every guest.
+            # Modules are unpacked here, once, rather than in every guest.
             data = unsigned(lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes())
             names.append(path.name.removesuffix(".xz"))
             archive.file(f"modules/{names[-1]}", data)
@@ -124,19 +124,19 @@ def build(kernel, new):
 
 
 def unsigned(module):
-    """A kernel module without its signature. In emulation verifying it takes longer than loading
-    the module."""
+    """Returns a kernel module without its signature. In emulation verifying the signature takes
+    longer than loading the module."""
     mark = b"~Module signature appended~\n"
     if not module.endswith(mark):
         return module
-    # Before the mark is struct module_signature, 12 bytes. They end in the length of the signature
-    # before them.
+    # Before the mark is struct module_signature, 12 bytes. These 12 bytes end in the length of the
+    # signature before them.
     end = len(module) - len(mark)
     return module[:end - 12 - int.from_bytes(module[end - 4:end], "big")]
 
 
 def with_dependencies(kernel, name):
-    """Files of a module and of its dependencies, in the order of loading."""
+    """Returns the files of a module and of its dependencies, in the order of loading."""
     if not kernel.modules:
         return []
     wanted = name.replace("-", "_")
@@ -148,8 +148,8 @@ def with_dependencies(kernel, name):
 
 
 def compile_agent(kernel, new):
-    """Compiles the first process of the guests, linked statically: it runs before there is a user
-    land, and in any user land."""
+    """Compiles the first process of the guests. It is linked statically, because it runs before the
+    user land is mounted, and in any user land."""
     sources = sorted(INSIDE.glob("*.c"))
     result = new / "agent"
     command = ["cc", "-static", "-O2", "-Wall", "-o", result, *sources]
@@ -157,22 +157,24 @@ def compile_agent(kernel, new):
         command[0] = CROSS_COMPILER[kernel.architecture]
     if shutil.which(command[0]) and subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
         return result
-    # No compiler here, or no static C library: the root that the kernel is prepared in has both.
+    # This machine has no compiler, or no static C library: the root that the kernel is prepared in
+    # has both.
     cache.output([cache.SCRIPTS / "in-toolchain", "--root", kernel.root, "--dir", "/", *command])
     return result
 
 
 def compile_module(kernel, new):
-    """stale_int3.ko, which emulation with several processors needs: its source has the reason."""
+    """Compiles stale_int3.ko, which emulation with several processors needs: its source has the
+    reason."""
     tree = kernel.home / "tree"
     if kernel.architecture != "amd64" or not (tree / "Module.symvers").exists():
         return None
-    # Where the toolchain sees it, and not in the checkout.
+    # The toolchain sees this directory, and the checkout stays clean.
     work = new / "stale_int3"
     shutil.copytree(INSIDE / "stale_int3", work)
     llvm = ["LLVM=1"] if "CONFIG_CC_IS_CLANG=y" in (tree / ".config").read_text() else []
     release = [] if kernel.debug else [f"KERNELRELEASE={kernel.version}"]
-    # No debugging information: it would be all of its size.
+    # Without debugging information, which would be nearly all of the module's size.
     command = f"make -s -C {shlex.quote(str(tree))} {' '.join(llvm + release)} M={shlex.quote(str(work))} modules && strip --strip-debug {shlex.quote(str(work))}/stale_int3.ko"
     cache.output([cache.SCRIPTS / "in-toolchain", "--root", kernel.root, "--dir", "/", "sh", "-c", command])
     module = (work / "stale_int3.ko").read_bytes()
@@ -181,10 +183,11 @@ def compile_module(kernel, new):
 
 
 def extract_image(vmlinuz, result):
-    """The kernel proper, out of its compressed image.
+    """Returns the kernel proper, out of its compressed image.
 
-    QEMU starts that one by way of PVH, past the real-mode start and without unpacking anything in
-    emulation, which saves two seconds of every boot. Where it cannot be had the image itself boots.
+    QEMU starts an unpacked kernel by PVH, past the real-mode start and without unpacking anything
+    in emulation, which saves two seconds of every boot. If unpacking fails, the compressed image
+    boots.
     """
     image = vmlinuz.read_bytes()
     if image[0x202:0x206] != b"HdrS":
@@ -207,7 +210,7 @@ def extract_image(vmlinuz, result):
 
 
 class Archive:
-    """A cpio archive, as the kernel unpacks it."""
+    """A cpio archive that the kernel unpacks."""
 
     def __init__(self):
         self._parts = []

@@ -41,7 +41,7 @@ SHOWN = 20
 
 
 class Complaints:
-    """Collects them from the lines of one console."""
+    """Collects the reports of faults from the lines of one console."""
 
     def __init__(self):
         self.lines = []

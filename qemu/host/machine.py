@@ -11,7 +11,7 @@ import tempfile
 from boot import Archive
 from complaints import Complaints
 
-# Frames, as inside/guest.h describes them.
+# Frames; inside/guest.h describes them.
 HEAD = struct.Struct("<B3xII")
 RUN, OUT, ERR, OUT_READ, ERR_READ, EXIT, SIGNAL, HANGUP, UP, FAILED, FINISH, TASKS = b"ROEoeXSHUFDT"
 
@@ -24,7 +24,7 @@ KERNEL_ARGUMENTS = [
     "loglevel=5",
     # After either the guest cannot continue: QEMU ends, and so does the wait.
     "panic=-1", "oops=panic",
-    # No use in emulation, and time in every boot or every system call.
+    # These are useless in emulation, and cost time in every boot or every system call.
     "mitigations=off", "cryptomgr.notests",
     # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",
@@ -32,7 +32,7 @@ KERNEL_ARGUMENTS = [
 ]
 # Work in each page allocation, each context switch and in ACPI's byte code is avoided, as are
 # instructions that the emulator is slow at: PCLMULQDQ, by which the CRC of RoCE is computed, and
-# five levels of page tables. Instruction-counted runs do without these arguments, so that figures
+# five levels of page tables. Instruction-counted runs do not get these arguments, so that figures
 # stay comparable with earlier ones.
 EMULATED_ARGUMENTS = ["init_on_alloc=0", "psi=0", "acpi=off"]
 EMULATED_CPU = ",pclmulqdq=off,la57=off"
@@ -68,8 +68,8 @@ class Machine:
         self._out = bytearray()
 
     def start(self, *, architecture, accel, image, initramfs, config, files, memory, cpus, shares, wire, extra):
-        """Start QEMU. `shares` is (tag, directory, writable); `wire` is this end's file descriptor
-        of the wire."""
+        """Start QEMU. Starts QEMU. `shares` is (tag, directory, writable); `wire` is this end's
+        file descriptor of the wire."""
         self.channel, channel = socket.socketpair()
         self.console, console = socket.socketpair()
         for end in (self.channel, self.console):
@@ -134,7 +134,7 @@ class Machine:
             self.process.wait()
 
     def said(self):
-        """Output of QEMU itself."""
+        """Returns the output of QEMU itself."""
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 
@@ -183,7 +183,8 @@ class Machine:
         return bool(self._out)
 
     def receive(self):
-        """The frames that have arrived: (kind, id, data); None at the end of the channel."""
+        """Returns the frames that have arrived: (kind, id, data); None at the end of the
+        channel."""
         ended = False
         while True:
             try:

@@ -131,7 +131,7 @@ class Run:
             self._take(machine, *frame)
 
     def _lost(self, machine):
-        """QEMU has exited, or is about to."""
+        """Returns True if QEMU has exited, or is about to."""
         machine.process.wait()
         if not self._failure:
             machine.read_console()
@@ -140,7 +140,7 @@ class Run:
 
     def _take(self, machine, kind, number, data):
         if number >> 24:
-            # Between the two guests: to the other one, as it is.
+            # A frame between the two guests is passed on unchanged.
             other = self.machines[1 if machine is self.machines[0] else 0]
             other.send(kind, number, data)
         elif kind == UP:
@@ -164,7 +164,7 @@ class Run:
             raise Broken(f"the guest {late} did not come up within {seconds} s")
 
     def command(self, arguments, seconds):
-        """Run COMMAND; its status, or None when it took too long."""
+        """Runs COMMAND; returns its status, or None when it took too long."""
         environment = [f"{name}={value}".encode() for name, value in ENVIRONMENT.items()]
         data = struct.pack("<II", len(arguments), len(environment))
         data += b"".join(word + b"\0" for word in (b"/", *arguments, *environment))
@@ -176,7 +176,7 @@ class Run:
         return self.status
 
     def drain(self, seconds):
-        """Writes COMMAND's remaining output, if our own outputs are read."""
+        """Writes COMMAND's remaining output, unless this process's own outputs are closed."""
         deadline = time.monotonic() + seconds
         while (self.out.pending or self.err.pending) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -189,7 +189,7 @@ class Run:
         return self.until(lambda: all(machine.finished and machine.last_line_seen for machine in self.machines), seconds)
 
     def print_tasks(self):
-        """After a time-out: makes the kernels print the stacks of all tasks."""
+        """Makes the kernels print the stacks of all tasks, after a time-out."""
         for machine in self.machines:
             machine.send(TASKS)
         self.until(lambda: all(machine.last_line_seen for machine in self.machines), 5)

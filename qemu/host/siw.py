@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Builds siw.ko, iWARP over TCP, from the unpacked source of the guest's kernel.
 
-Debian's kernels leave it out.
+Debian's kernels leave siw out.
 """
 
 import shlex
@@ -39,7 +39,8 @@ def build(kernel, tree, files, new):
         shutil.copy(path, work)
     arguments = [f"KERNELRELEASE={kernel.version}"] if not kernel.debug else []
     arguments += ["LLVM=1"] if "CONFIG_CC_IS_CLANG=y" in (tree / ".config").read_text() else []
-    # The tree has no vmlinux to make BTF from. Debugging information would be most of the module.
+    # The tree has no vmlinux from which BTF could be made. Debugging information would be most of
+    # the module.
     command = f"make -s -C {shlex.quote(str(tree))} {' '.join(arguments)} M={shlex.quote(str(work))} CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules"
     # For another architecture in-toolchain sets CROSS_COMPILE.
     command += f" && ${{CROSS_COMPILE}}strip --strip-debug {shlex.quote(str(work))}/siw.ko"

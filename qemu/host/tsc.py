@@ -2,7 +2,8 @@
 """Frequency of the time-stamp counter that an emulated guest reads.
 
 On a busy host the guest's kernel cannot measure it by the PIT ("tsc: Unable to calibrate against
-PIT"), and has no other clock without ACPI. It then counts ticks: times are multiples of 4 ms.
+PIT"), and has no other clock without ACPI. The kernel then counts ticks: times are multiples of 4
+ms.
 """
 
 import ctypes
@@ -18,8 +19,8 @@ COUNTED = 1_000_000
 
 
 def host():
-    """Frequency of this machine's counter in kHz, which the emulator reads. None: the host has
-    none."""
+    """Returns the frequency of this machine's counter in kHz, which the emulator reads. None: the
+    host has no such counter."""
     if platform.machine() != "x86_64":
         return None
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -28,8 +29,8 @@ def host():
     read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(pointer))
 
     def both():
-        """Nanoseconds and ticks at the same time: the pair of readings with the least delay between
-        them."""
+        """Reads nanoseconds and ticks at the same time: the pair of readings with the least delay
+        between them."""
         readings = [(time.monotonic_ns(), read(), time.monotonic_ns()) for _ in range(50)]
         before, ticks, after = min(readings, key=lambda reading: reading[2] - reading[0])
         return (before + after) / 2, ticks
@@ -39,6 +40,6 @@ def host():
 
 
 def argument(accel):
-    """Argument for the guest's kernel, in a list."""
+    """Returns the argument for the guest's kernel, in a list."""
     khz = COUNTED if accel == "icount" else host() if accel == "tcg" else None
     return [f"tsc_early_khz={khz}"] if khz else []

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The guests' user land: a Debian root with the packages of `qemu/packages`. Runs with --programs
-have a larger one, with those of `qemu/packages.programs` besides. The one of another architecture
-has the packages of `qemu/packages.foreign`, unpacked and not configured, because their programs do
-not run on this machine.
+have a larger root, with the packages of `qemu/packages.programs` besides. The root of another
+architecture has the packages of `qemu/packages.foreign`, unpacked and not configured, because their
+programs do not run on this machine.
 
-Each set of inputs has a directory of its own, because other guests may still run from the previous
-one after the inputs change. A run holds a shared lock on the root that it uses. A run that builds a
-new root removes others that no run holds and that none has used for a day, since checkouts of two
+Each set of inputs has a directory of its own, because guests may still run from the previous root
+after the inputs change. A run holds a shared lock on the root that it uses. A run that builds a new
+root removes others that no run holds and that none has used for a day, since checkouts of two
 versions may take turns.
 """
 
@@ -37,7 +37,8 @@ def packages(lists):
 
 @contextlib.contextmanager
 def root(programs=False, architecture="amd64"):
-    """The path of the user land, made if missing, and kept from being removed while in use."""
+    """Returns the path of the user land, made if missing, and kept from being removed while in
+    use."""
     kind, megabytes, lists = (architecture, *FOREIGN) if architecture != "amd64" else PROGRAMS if programs else BASE
     names = packages(lists)
     mark = cache.fingerprint(RECIPE, cache.SUITE, names)
@@ -58,11 +59,11 @@ def build(piece, mark, names, megabytes, architecture):
     log = cache.root() / "log" / f"guest-{piece.name.partition('-')[0]}.log"
     log.unlink(missing_ok=True)
     unread = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "info", "locale")]
-    # Else the Java packages complain about the manual pages that are left out.
+    # Without this directory the Java packages complain about the manual pages that are left out.
     directories = ['--setup-hook=mkdir -p "$1/usr/share/man/man1"']
     with cache.building(piece) as new:
         cache.debian_root("guest", new, names, log, unread + directories, architecture=architecture)
-        # Mount points of the guest: the user land itself is read-only there.
+        # Mount points of the guest, in which the user land itself is read-only.
         for point in ("share", "src", "lib/modules"):
             (new / point).mkdir(parents=True, exist_ok=True)
         cache.put_in_place(new, piece, mark)
@@ -86,8 +87,8 @@ def compile_python(root):
     """Compiles the guest tests with the root's own Python on the host, where that takes a second;
     in emulation each guest would take that much longer.
 
-    This leaves __pycache__ beside the sources, which guests only read. Without it, in a root
-    without Python, or in a read-only checkout, the guests compile them themselves."""
+    Compiling leaves __pycache__ beside the sources, which guests only read. Without __pycache__ (in
+    a root without Python, or in a read-only checkout) the guests compile the tests themselves."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     command = [root / "usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries, root / "usr/bin/python3", "-S", "-m", "compileall", "-q", cache.PROJECT / "tests/guest"]
     with contextlib.suppress(OSError):

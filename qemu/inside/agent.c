@@ -25,7 +25,7 @@ struct stream {
 	int left;		/* after the command's end: bytes to send yet */
 };
 
-/* A command that runs here. */
+/* A command that this agent runs. */
 struct session {
 	struct session *next;
 	uint32_t id;
@@ -35,7 +35,7 @@ struct session {
 	struct stream stream[2];
 };
 
-/* A `peer` process in this guest whose command runs on the other one. */
+/* A `peer` process in this guest whose command runs on the other guest. */
 struct client {
 	struct client *next;
 	uint32_t id;
@@ -58,9 +58,9 @@ static void *allocate(size_t size)
 	return memory;
 }
 
-/* --- commands that run here ------------------------------------------------ */
+/* --- commands that this agent runs ---------------------------------------- */
 
-/* In the child: become the command that a FRAME_RUN describes. Does not return. */
+/* In the child: execute the command that a FRAME_RUN describes. Does not return. */
 static void become(const struct frame *frame, int out, int err)
 {
 	const char *word = frame->data, *end = frame->data + frame->length;
@@ -155,8 +155,8 @@ static void reap(void)
 		session->ended = true;
 		session->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		/*
-		 * Output up to the exit of the command belongs to it. Later output of processes
-		 * that it leaves behind is dropped, or a session might never end.
+		 * Output up to the exit of a command belongs to it. Later output of processes that
+		 * the command leaves behind is dropped, or a session might never end.
 		 */
 		for (int i = 0; i < 2; i++)
 			if (session->stream[i].fd >= 0)
@@ -165,7 +165,7 @@ static void reap(void)
 	}
 }
 
-/* Pass on the output of a command. Returns whether the command is done with. */
+/* Pass on the output of a command. Returns true when the command has completed. */
 static bool pump(struct session *session)
 {
 	static char bytes[64 << 10];
@@ -231,7 +231,7 @@ static void pump_all(void)
 	}
 }
 
-/* --- `peer` in this guest -------------------------------------------------- */
+/* --- clients: `peer` processes in this guest ------------------------------ */
 
 static void accept_client(int listener)
 {
@@ -248,7 +248,7 @@ static void accept_client(int listener)
 	clients = client;
 }
 
-/* Pass frames of a client on to the host. Returns whether the client is done with. */
+/* Pass frames of a client on to the host. Returns true when the client has completed. */
 static bool serve(struct client *client)
 {
 	bool open = buffer_read(&client->in, client->fd);
@@ -285,7 +285,7 @@ static void serve_all(void)
 	}
 }
 
-/* --- the host -------------------------------------------------------------- */
+/* --- the host ------------------------------------------------------------- */
 
 /* Only a debug kernel has kmemleak. Its reports go to the console, which the host reads. */
 static void look_for_leaks(void)
@@ -297,7 +297,7 @@ static void look_for_leaks(void)
 
 	if (fd < 0)
 		return;
-	/* It believes in no leak before an object is 5 s old and two scans have missed it. */
+	/* kmemleak reports no leak before an object is 5 s old and two scans have missed it. */
 	sleep(6);
 	for (int scan = 0; scan < 2; scan++)
 		if (write(fd, "scan", 4) < 0)
@@ -325,7 +325,7 @@ static void print_tasks(void)
 {
 	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
 
-	/* Backtraces of all CPUs (SysRq l), then the blocked tasks (SysRq w). */
+	/* Requests backtraces of all CPUs (SysRq l), then the blocked tasks (SysRq w). */
 	if (fd >= 0 && (write(fd, "l", 1) < 0 || write(fd, "w", 1) < 0))
 		note("sysrq: %s", strerror(errno));
 	close(fd);

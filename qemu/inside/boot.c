@@ -45,7 +45,7 @@ static void fail(const char *format, ...)
 static void try_mount(const char *source, const char *target, const char *type,
 		      unsigned long flags, const char *options)
 {
-	/* Its result is whether it worked: in a root without the directory, not. */
+	/* This fails in a root without the directory, which the result reports. */
 	mkdir(target, 0755);
 	mount(source, target, type, flags, options);
 }
@@ -117,7 +117,7 @@ static void copy_file(const char *from, const char *to, mode_t mode)
 	close(out);
 }
 
-/* The user land: the host's directory, never written to, under a layer in memory. */
+/* Mounts the user land: the host's directory, never written to, under a layer in memory. */
 static void make_root(void)
 {
 	need_mount("tmpfs", "/layer", "tmpfs", 0, "mode=755");
@@ -140,7 +140,7 @@ static void make_root(void)
 	try_mount("cgroup2", NEW_ROOT "/sys/fs/cgroup", "cgroup2", 0, NULL);
 	try_mount("bpf", NEW_ROOT "/sys/fs/bpf", "bpf", 0, NULL);
 
-	/* Writable, so that a test may add modules and run depmod. */
+	/* Modules are writable, so that a test may add some and run depmod. */
 	if (setting("modules")) {
 		mkdir("/layer/modules-upper", 0755);
 		mkdir("/layer/modules-scratch", 0755);
@@ -151,7 +151,8 @@ static void make_root(void)
 			   "lowerdir=/lower-modules,upperdir=/layer/modules-upper,workdir=/layer/modules-scratch");
 	}
 	need_mount("src", NEW_ROOT "/src", "9p", MS_RDONLY, NINE_P "cache=loose");
-	/* Not cached but where mmap() needs it: the other host and the outside write there too. */
+	/* Cached only where mmap() needs it, because the other guest and the host write to this
+	 * directory too. */
 	if (setting("share"))
 		need_mount("share", NEW_ROOT "/share", "9p", 0, NINE_P "cache=mmap");
 }
@@ -162,7 +163,8 @@ static void enter_root(void)
 	copy_file("/init", NEW_ROOT RUN_DIRECTORY "/peer", 0755);
 	copy_file("/setup", NEW_ROOT RUN_DIRECTORY "/setup", 0755);
 	copy_file("/config", NEW_ROOT RUN_DIRECTORY "/config", 0644);
-	/* For tests that unload it: the one in the checkout may be another by then. */
+	/* Kept for tests that unload the module, because the module in the checkout may have
+	 * changed. */
 	if (setting("module"))
 		copy_file("/ib_sdp.ko", NEW_ROOT RUN_DIRECTORY "/ib_sdp.ko", 0644);
 	mkdir(NEW_ROOT "/usr/local", 0755);
@@ -186,14 +188,14 @@ static void enter_root(void)
 		   "fd77::2 peer peer6\n");
 }
 
-/* An address that is still being checked for duplicates cannot be bound to. */
+/* Turns off duplicate detection, because an address that is being checked cannot be bound to. */
 static void no_duplicate_check(void)
 {
 	write_file("/proc/sys/net/ipv6/conf/all/accept_dad", "0");
 	write_file("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
 }
 
-/* The same as `ip netns add peer`. */
+/* Does the same as `ip netns add peer`. */
 static void make_peer_namespace(void)
 {
 	pid_t child;
@@ -253,7 +255,8 @@ static void wait_for_device(const char *device, int host)
 	}
 }
 
-/* Interfaces, addresses and RDMA devices: a script, for it is all `ip` and `rdma`. */
+/* Sets up interfaces, addresses and RDMA devices by a script, because `ip` and `rdma` do all of it.
+ */
 static void run_setup(void)
 {
 	static char text[3500];
@@ -287,8 +290,8 @@ static void run_setup(void)
 }
 
 /*
- * Called twice: first for what brings devices up, without a port yet (a failure
- * shows on the console only), then with the port for all the rest.
+ * Called twice: first without a port, for the steps that bring devices up (a failure shows on the
+ * console only), then with the port for all others.
  */
 void boot(int port)
 {

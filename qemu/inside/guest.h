@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The program inside a guest: first process, agent of the host, and `peer`.
+ * Program inside a guest: first process, agent of the host, and `peer`.
  *
  * Agent and host exchange frames over one virtio-serial port: a header of 12 bytes (type, 3 unused
  * bytes, id, length; little-endian) and `length` bytes of data. `peer` and the agent of its own
- * guest do the same over a UNIX socket.
+ * guest exchange the same frames over a UNIX socket.
  *
  * An id names one command. Its top byte is the requester: the host (0), the guest `self` (1) or the
  * guest `peer` (2). The host therefore passes on every frame whose id is not its own to the other
  * guest, and keeps no state.
  *
  * The agent that runs a command sends at most WINDOW bytes of each of its two output streams beyond
- * those that the requester has acknowledged. So a slow or stopped reader holds up its own command
+ * those that the requester has acknowledged. So a slow or stopped reader blocks its own command
  * only.
  */
 #ifndef GUEST_H
@@ -46,7 +46,7 @@ struct frame {
 	char data[];
 } __attribute__((packed));
 
-/* Bytes on their way in or out. */
+/* Bytes to be read or written. */
 struct buffer {
 	char *bytes;
 	size_t start, end, room;
@@ -66,14 +66,14 @@ void frame_add(struct buffer *buffer, uint8_t type, uint32_t id,
 void frame_add_number(struct buffer *buffer, uint8_t type, uint32_t id,
 		      uint32_t number);
 uint32_t frame_number(const struct frame *frame);
-/* The first complete frame, or NULL. */
+/* Returns the first complete frame, or NULL. */
 struct frame *frame_first(const struct buffer *buffer);
-/* Writes as much as a descriptor takes, or reads as much as it has; false on its end or an error.
+/* Write or read until the descriptor would block; return false on its end or an error.
  */
 bool buffer_write(struct buffer *buffer, int fd);
 bool buffer_read(struct buffer *buffer, int fd);
 
-/* Settings of this run, from the file /config that the host put beside us. */
+/* Returns a setting of this run, from the file /config of the initramfs. */
 const char *setting(const char *name);
 
 #define RUN_DIRECTORY "/run/guest"

@@ -40,7 +40,7 @@ static void enter_other_namespace(void)
 	struct stat ours, first;
 	int net;
 
-	/* From the peer's namespace, the other host is the first process's. */
+	/* In the peer's namespace, the other host is the namespace of the first process. */
 	if (stat("/proc/self/ns/net", &ours) || stat("/proc/1/ns/net", &first))
 		die("/proc");
 	net = open(ours.st_ino == first.st_ino ? "/run/netns/peer" : "/proc/1/ns/net",

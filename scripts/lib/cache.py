@@ -29,8 +29,8 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 PROJECT = SCRIPTS.parent
 STAMP = ".af_sdp-stamp"
 _started = time.monotonic()
-# Locks of this thread. Its steps inherit them, so a step that outlives a killed run keeps its lock
-# until it has stopped writing.
+# Locks of this thread. Steps inherit these locks, so a step that outlives a killed run keeps its
+# lock until it has stopped writing.
 _held = threading.local()
 
 
@@ -39,16 +39,16 @@ class Failure(Exception):
 
 
 class NoRoom(Failure):
-    """There is too little disk space to begin with."""
+    """The disk had too little space from the beginning."""
 
 
 def say(topic, text):
-    """One line of progress, with the seconds since the start."""
+    """Prints one line of progress, with the seconds since the start."""
     print(f"[{time.monotonic() - _started:4.0f} s] {topic}: {text}", file=sys.stderr, flush=True)
 
 
 def root():
-    """The cache directory: $AF_SDP_CACHE, or ~/.cache/af_sdp."""
+    """Returns the cache directory: $AF_SDP_CACHE, or ~/.cache/af_sdp."""
     path = Path(os.environ.get("AF_SDP_CACHE") or Path.home() / ".cache" / "af_sdp")
     return Path(os.path.abspath(path.expanduser()))
 
@@ -101,7 +101,7 @@ def stamp(piece, mark):
 
 
 def remove(path):
-    """Delete a directory of the cache; never follow it into another file system."""
+    """Deletes a directory of the cache; never follows it into another file system."""
     if path.exists() or path.is_symlink():
         result = subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], capture_output=True, text=True)
         if result.returncode:
@@ -110,7 +110,7 @@ def remove(path):
 
 @contextlib.contextmanager
 def building(piece):
-    """Makes a new temporary directory beside the piece. Removes leftovers of a killed run before.
+    """Makes a new temporary directory beside the piece. Removes leftovers of a killed run first.
 
     The caller holds the piece's lock, so no other process uses those leftovers.
     """
@@ -150,7 +150,7 @@ _running = set()
 
 
 def end_all():
-    """End every step that is still running; for a run that is interrupted."""
+    """Ends every step that is still running, when a run is interrupted."""
     for process in list(_running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -162,10 +162,11 @@ def _full(text):
 
 
 def run(topic, what, command, log, **options):
-    """Run a long step. Its output goes to a log; the user sees a progress line now and then.
+    """Runs a long step. The step's output goes to a log; the user sees a progress line now and
+    then.
 
-    The step is killed together with this process, even by SIGKILL. Its children that still write
-    keep the lock, see `_held`.
+    The step is killed together with this process, even by SIGKILL. Children of the step that still
+    write keep the lock, see `_held`.
     """
     say(topic, what)
     start = time.monotonic()
@@ -198,7 +199,8 @@ def run(topic, what, command, log, **options):
                 if process.poll() is None:
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
-                    # Up to the end of the output: no process of the group writes any more.
+                    # Reads up to the end of the output: then no process of the group writes any
+                    # more.
                     process.stdout.read()
                     process.wait()
                 _running.discard(process)
@@ -215,7 +217,8 @@ def run(topic, what, command, log, **options):
 
 
 def output(command, **options):
-    """The standard output of a short command; a Failure with its complaint if it fails."""
+    """Returns the standard output of a short command; raises a Failure with its error output if it
+    fails."""
     result = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **options)
     if result.returncode:
         raise Failure(f"{' '.join(map(str, command))}:\n  " + (result.stderr or result.stdout).strip().replace("\n", "\n  "))
@@ -223,8 +226,8 @@ def output(command, **options):
 
 
 def require(program, package):
-    """Make sure that a program is installed: as root install it, else raise an error that names the
-    package."""
+    """Makes sure that a program is installed: as root installs it, else raises an error that names
+    the package."""
     if shutil.which(program):
         return
     install = f"apt-get install {package}"
@@ -255,7 +258,7 @@ _DEBIAN_SUITE = re.compile(
 
 
 def _apt_entries():
-    """Every (URI, suite, options) that the machine's apt is configured with."""
+    """Returns every (URI, suite, options) that the machine's apt is configured with."""
     files = [APT / "sources.list", *sorted((APT / "sources.list.d").glob("*"))]
     for file in files:
         try:
@@ -285,8 +288,8 @@ def _apt_entries():
 
 
 def mirrors():
-    """Sources of Debian on this machine: ((URI, options) of the archive, the same of the security
-    archive or None).
+    """Returns the sources of Debian on this machine: ((URI, options) of the archive, the same of
+    the security archive or None).
 
     AF_SDP_MIRROR names the archive on a machine whose apt has no Debian sources.
     """
@@ -307,7 +310,7 @@ def mirrors():
 
 
 def source(suite, where=None):
-    """The one-line apt source of a suite, at this machine's mirror."""
+    """Returns the one-line apt source of a suite, at this machine's mirror."""
     uri, options = where or mirrors()[0]
     keep = {key: options[key] for key in ("signed-by", "trusted") if options.get(key)}
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -318,7 +321,7 @@ def source(suite, where=None):
 
 
 def sources():
-    """Those of the suites that we build from."""
+    """Returns the apt sources of the suites that the project builds from."""
     lines = [source(suite) for suite in (SUITE, f"{SUITE}-updates", f"{SUITE}-backports")]
     security = mirrors()[1]
     if security:
@@ -338,8 +341,8 @@ def _fetch_options():
 
 
 class Apt:
-    """Runs the machine's apt with the suites of the project in place of its own. Needs no privilege
-    and changes nothing."""
+    """Runs the machine's apt with the suites of the project in place of its own. Needs no
+    privilege, and does not change the machine's apt."""
 
     def __init__(self, directory, suites, architecture="amd64"):
         for part in ("lists/partial", "cache/archives/partial", "debs"):
@@ -378,20 +381,20 @@ class Apt:
         return offered
 
     def download(self, topic, what, packages, log):
-        """Fetch packages (each NAME=VERSION); returns {NAME: file}."""
+        """Fetches packages (each NAME=VERSION); returns {NAME: file}."""
         debs = self.directory / "debs"
         run(topic, what, ["apt-get", "download", *packages], log, env=self.environment, cwd=debs)
         return {name: next(debs.glob(f"{name}_*.deb")) for name in (package.split("=")[0] for package in packages)}
 
 
-# Programs of another architecture do not run on this machine: its packages are unpacked and not
+# Programs of another architecture do not run on this machine, so its packages are unpacked and not
 # configured. The hooks write the files of users and groups in place of base-passwd.
 UNPACKED = ["--variant=extract", "--skip=check/qemu", "--include=?essential", *(
     f'--customize-hook=cp "$1/usr/share/base-passwd/{name}.master" "$1/etc/{name}"' for name in ("passwd", "group"))]
 
 
 def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, architecture="amd64"):
-    """Make a minimal Debian root with these packages in the (empty, existing) directory
+    """Makes a minimal Debian root with these packages in the (empty, existing) directory
     `destination`."""
     lines = sources() if suite == SUITE else [source(suite)]
     require("mmdebstrap", "mmdebstrap")
@@ -408,5 +411,5 @@ def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, archit
     require("newuidmap", "uidmap")
     # An unprivileged user owns all files of such a root, can build in it, and can delete it.
     script = 'set -o pipefail; dest=$1; shift; mmdebstrap --mode=unshare --format=tar "$@" | tar -x --no-same-owner --exclude="./dev/*" -C "$dest"'
-    # mmdebstrap wants the suite and the target before the mirrors.
+    # mmdebstrap takes the suite and the target before the mirrors.
     run(topic, what, ["bash", "-c", script, "bash", destination, *options, suite, "-", *lines], log)

@@ -2,8 +2,8 @@
 """The debug kernel: scripts/debug.config on the stock kernel's source, compiled by LLVM.
 
 Each combination of configuration, source and toolchain has a directory of its own, because
-checkouts may differ: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. Its tree holds only the files
-that modules are built with.
+checkouts may differ: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. The kept tree holds only the
+files that modules are built with.
 """
 
 import os
@@ -14,31 +14,32 @@ from cache import Failure, say
 
 # Raise this when the recipe below changes so that earlier results are unusable.
 RECIPE = 3
-# Each byte of it counts, comments too: a change recompiles the kernel.
+# Each byte of this file counts, comments too: a change recompiles the kernel.
 CONFIG = cache.SCRIPTS / "debug.config"
 # Number of debug kernels kept, including the one in use.
 KEPT = 2
 # Number of compiler jobs: twice the processors, because the longest of all suites waits for this
-# kernel, and the others wait for nothing.
+# kernel.
 JOBS = 2 * os.cpu_count()
 
-# Folders without KASAN, which costs half of the run time there: they do not touch the module's
-# memory, and their own faults are not looked for. KASAN detects double frees and accesses between
-# allocations without them. kernel, lib, net, io_uring, the RDMA drivers and fs itself keep it: they
-# may use a freed work item, timer or wait queue of the module.
+# Folders without KASAN, which costs half of the run time there: their code does not touch the
+# module's memory, and faults of their own are not looked for. KASAN detects double frees and
+# accesses between allocations without them. kernel, lib, net, io_uring, the RDMA drivers and fs
+# itself keep it: they may use a freed work item, timer or wait queue of the module.
 UNWATCHED = (
     "mm mm/kasan arch/% fs/% block block/% security security/% init ipc drivers/tty% drivers/char% drivers/virtio drivers/base% net/9p"
     " net/netfilter% kernel/entry kernel/trace kernel/bpf"
 )
 
-# Sources and objects of the kernel proper, which no module is built with.
+# Sources and objects of the kernel proper, with which no module is built.
 UNNEEDED = (
     "Documentation LICENSES block certs crypto drivers fs init io_uring ipc kernel lib mm net samples security sound usr virt .af_sdp-debian".split()
 )
 
 
 def lost(wanted, got):
-    """The lines of a configuration fragment that the finished configuration does not agree with."""
+    """Returns the lines of a configuration fragment that the finished configuration does not agree
+    with."""
     values = dict(re.findall(r"(?m)^(CONFIG_\w+)=(.*)$", got))
     for line in wanted.splitlines():
         on, off = re.match(r"(CONFIG_\w+)=(.*)$", line), re.match(r"# (CONFIG_\w+) is not set$", line)
@@ -92,7 +93,8 @@ def compile_all(version, piece, mark):
         missing = list(lost(CONFIG.read_text(), (tree / ".config").read_text()))
         if missing:
             raise Failure(f"kernel {version} does not take these lines of {CONFIG}:\n  " + "\n  ".join(missing))
-        # Its warnings are not about this project, and objtool takes an eighth of the time.
+        # The kernel's own warnings are not about this project, and objtool takes an eighth of the
+        # time.
         make("compiling", "vmlinux", "modules", "KCFLAGS=-w", f"KASAN_SANITIZE=$(if $(filter {UNWATCHED},$(obj)),n)")
         make("listing what is built in", f"INSTALL_MOD_PATH={new / 'modules'}", "modules_install")
         for link in (new / "modules").glob("lib/modules/*/build"):
@@ -104,7 +106,7 @@ def compile_all(version, piece, mark):
 
 
 def strip_tree(tree):
-    """Keeps only the files that modules are built with: an eighth of the size."""
+    """Keeps only the files that modules are built with: an eighth of the tree's size."""
     for name in UNNEEDED:
         cache.remove(tree / name)
     for other in (tree / "arch").iterdir():

@@ -13,8 +13,8 @@ import kernels
 import suites
 
 PROJECT = Path(__file__).resolve().parents[2]
-# Pages that name places in the sources. In the second list most names are the kernel's, so only
-# files are checked.
+# Pages that name files and functions of the sources. In the pages of the second list most names are
+# the kernel's, so only files are checked.
 PAGES_OF_CODE = ["docs/architecture.md", "docs/locking.md", "docs/glossary.md", "docs/testing.md", "CONTRIBUTING.md"]
 PAGES_OF_FILES = ["docs/kernel-notes.md", "docs/protocol.md"]
 # Not ours.
@@ -91,7 +91,7 @@ def parameters(root=PROJECT):
         "tools/etc/modprobe.conf": {name: (value,) for name, value in re.findall(r"\b(\w+)=(-?\d+)", text(root, "tools/etc/modprobe.conf"))},
         "src/sys/net/params.rs": {name: () for part in in_rust.values() for name in part},
     }
-    # those of a namespace are the same in C, in Rust and in the table of docs/parameters.md
+    # parameters of a namespace are the same in C, in Rust and in the table of docs/parameters.md
     of_net = {name for name, *_, where in rows if where == "NET"}
     page = re.findall(r"^\| `net\.sdp\.(\w+)` \|", text(root, "docs/parameters.md"), re.M)
     for place, those in (("src/sys/net/params.rs", in_rust["namespace"]), ("docs/parameters.md", page)):
@@ -113,8 +113,8 @@ def function(source, name):
 
 def options(root=PROJECT):
     """The options of SOL_TCP that the module implements, with their bounds, are those of
-    docs/parameters.md, and a case tests each. SDP's own are also in sdp(7), in the tests' constants
-    and in the code of IPPROTO_SDP sockets."""
+    docs/parameters.md, and a case tests each. SDP's own options are also in sdp(7), in the tests'
+    constants and in the code of IPPROTO_SDP sockets."""
     rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
     page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
     source = text(root, "src/socket/options.rs")

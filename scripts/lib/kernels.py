@@ -18,7 +18,7 @@ from cache import Failure, say
 
 SERIES = tuple(line.strip() for line in (cache.SCRIPTS / "series").read_text().splitlines() if line.strip() and not line.startswith("#"))
 
-# Without the kernels of Debian's other flavours, such as cloud and rt.
+# Kernels of Debian's other flavours, such as cloud and rt, are left out.
 FLAVOURS = ("amd64", "arm64", "arm64-16k")
 _KERNEL = re.compile(rf"^linux-binary-(\d+(?:\.\d+)+(?:-rc\d+)?(?:\+deb\d+)?-(?:{'|'.join(FLAVOURS)}))$")
 
@@ -31,7 +31,7 @@ class NotOffered(Failure):
 
 
 def series_of(version):
-    """7.2 of 7.2.12+deb13-amd64."""
+    """Returns 7.2 for 7.2.12+deb13-amd64."""
     match = re.match(r"\d+\.\d+(?![\d])", version)
     if not match:
         raise Failure(f"{version} is no kernel: give a series such as {SERIES[0]}, or a version such as {SERIES[0]}.4+deb13-amd64")
@@ -58,7 +58,7 @@ def is_supported(version):
 
 
 def supported():
-    """The list, for messages."""
+    """Returns the list of supported series, for messages."""
     return " and ".join(SERIES)
 
 
@@ -73,7 +73,7 @@ def wanted(text):
     return (text,) if text == kind_of(text) else text
 
 
-# --- offers of the mirror ----------------------------------------------------------------------
+# --- kernels that the mirror offers -------------------------------------------------------------
 
 def natural(version):
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", version)]
@@ -91,7 +91,8 @@ def by_package(first, second):
 
 
 def is_ours(packages):
-    """Are these of the suite that we build from? Others are built with other compilers."""
+    """Returns True if these packages are of the suite that the project builds from. Kernels of
+    other suites are built with other compilers."""
     return packages[0].rpartition("~")[2].startswith("bpo")
 
 
@@ -152,7 +153,7 @@ def _link(wish):
 
 
 def remembered(wish):
-    """The VERSION that was found for it before, or None."""
+    """Returns the VERSION that was found for this selection before, or None."""
     if isinstance(wish, str):
         return wish
     try:

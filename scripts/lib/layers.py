@@ -4,12 +4,13 @@
 
 A file imports from its own room and from lower rows, files do not import one another in a circle,
 and files, functions and src/ as a whole have a limit. scripts/lib/layers.debts lists the
-exceptions. The list may only shrink: an exception that is no longer needed has to be deleted.
+exceptions. The list of exceptions may only shrink: an exception that is no longer needed has to be
+deleted.
 
-In Rust an import is a path (in `use` or in code) that leads to another file. It counts for the file
-that defines the name, not for those that re-export it; a method that is called has no path, so it
-does not count. In C it is an #include, or a function of another file. In Python it is an `import`
-of another file.
+In Rust an import is a path (in `use` or in code) that leads to another file. The import leads to
+the file that defines the name, not to those that re-export it; a call of a method has no path, so
+it does not count. In C it is an #include, or a function of another file. In Python it is an
+`import` of another file.
 """
 
 import ast
@@ -65,7 +66,7 @@ def blank(text, start, end):
 
 
 def code(text):
-    """Rust or C without comments, strings and characters; all else stays where it is."""
+    """Returns Rust or C without comments, strings and characters; all else stays where it is."""
     parts, at = [], 0
     while match := _NO_CODE.search(text, at):
         parts.append(text[at : match.start()])
@@ -92,7 +93,7 @@ def closing(text, at):
 
 
 def use_tree(tree, prefix=()):
-    """The paths of a `use`, each with the name that it gets; `*` is the name of a glob."""
+    """Returns the paths of a `use`, each with the name that it gets; `*` is the name of a glob."""
     head, brace, rest = tree.partition("{")
     head, _, alias = head.partition(" as ")
     path = prefix + tuple(re.findall(r"[\w$]+|\*", head))
@@ -120,7 +121,7 @@ def is_python(file, text):
 
 
 class Tree:
-    """All files, the modules of Rust by path, and from where to where imports lead.
+    """All files, the modules of Rust by path, and the imports between files.
 
     The path of a module begins with the first file of its crate."""
 
@@ -158,7 +159,7 @@ class Tree:
                 self._arrow(file, line_of(self.raw[file], match.start(1)), near if near in self.code else far)
 
     def _calls(self, files):
-        """C: functions of other files in the folder that a file uses."""
+        """Returns the C functions of other files in the folder that a file uses."""
         outside, own = {}, {}
         for file in files:
             functions = {match[1]: match[0].startswith("static") for match in _C_FUNCTION.finditer(self.code[file])}
@@ -170,7 +171,8 @@ class Tree:
                     self._arrow(file, line_of(self.code[file], match.start()), outside.get((str(Path(file).parent), match[0])))
 
     def _python(self, files):
-        """Python: modules are found by the names of their files, if these are below one of FOLDERS.
+        """Finds imports of Python: modules are found by the names of their files, if these are
+        below one of FOLDERS.
         """
         names = {Path(file).stem: file for file in files if file.endswith(".py")}
         for file in files:
@@ -184,7 +186,7 @@ class Tree:
             self.arrows[file].setdefault(target, line)
 
     def _module(self, path, file, text):
-        """Adds a module and the modules inside it. `text`: its contents in `file`."""
+        """Adds a module and the modules inside it. `text` is the module's contents in `file`."""
         module = self.modules[path] = Module(file)
         at = 0
         while match := re.compile(r"\bmod\s+(\w+)\s*([;{])").search(text, at):
@@ -209,7 +211,7 @@ class Tree:
         module.items = set(_ITEM.findall(text))
 
     def _child(self, file, mod):
-        """The file of `mod name;` in `file`."""
+        """Returns the file of `mod name;` in `file`."""
         folder = Path(file).parent
         if told := re.search(r'#\[path = "([^"]+)"\]\s*(?:pub(?:\([^)]*\))?\s+)?\Z', self.raw[file][: mod.start()]):
             return os.path.normpath(folder / told[1])
@@ -255,15 +257,16 @@ class Tree:
         return None
 
     def _file(self, here, path):
-        """The file that a path leads to. One that names no more than a mod.rs leads nowhere yet."""
+        """Returns the file that a path leads to. A path that names no more than a mod.rs leads
+        nowhere yet."""
         found = self._find(here, path)
         file = found and self.modules[found[0]].file
         return None if found and found[1] and file.endswith("/mod.rs") else file
 
 
 def circles(arrows, files):
-    """Groups of files that import one another. A mod.rs with files below it is passed through, and
-    so is the first file of a tool."""
+    """Returns groups of files that import one another. A mod.rs with files below it is passed
+    through, and so is the first file of a tool."""
     reach = {}
     for file in files:
         reach[file], todo = set(), [file]
@@ -280,7 +283,7 @@ def circles(arrows, files):
 
 
 def way_round(arrows, group, start):
-    """A shortest circle through `start`, as text."""
+    """Returns a shortest circle through `start`, as text."""
     ways = [[start]]
     for way in ways:
         for target, line in arrows[way[-1]].items():
@@ -292,7 +295,7 @@ def way_round(arrows, group, start):
 
 
 def functions(file, text):
-    """Name, first line and number of lines of each function."""
+    """Returns name, first line and number of lines of each function."""
     if file.endswith(".rs"):
         for match in re.finditer(r"\bfn\s+(\w+)", text):
             depth = 0
@@ -338,7 +341,8 @@ def findings(tree):
             found["file", file] = lines, f"{file} has {lines} lines", "split it by subject"
         for name, line, lines in functions(file, tree.code[file]):
             if lines > LINES["function"]:
-                # Functions of one name in one file are added up, so that none is hidden by another.
+                # Functions of one name in one file are added up, so that none is hidden by another
+                # of that name.
                 lines += found.get(("function", file, name), (0,))[0]
                 found["function", file, name] = lines, f"{file}:{line}: {name}() has {lines} lines", "take a step out of it"
     found[TOTAL] = tree.total, f"src has {tree.total} lines", "delete as many as you add"
@@ -346,7 +350,8 @@ def findings(tree):
 
 
 def read(root):
-    """The list: {debt: (size or None, number of its line)}, and the circles as sets of files."""
+    """Returns the list of debts: {debt: (size or None, number of its line)}, and the circles as
+    sets of files."""
     listed, listed_circles = {}, []
     for number, line in enumerate((root / DEBTS).read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -363,7 +368,7 @@ def read(root):
 def of_circles(tree, listed):
     """Returns complaints about circles that the list does not have.
 
-    Imports that go up are left out: they are complaints of their own, and would make one circle of
+    Imports that go up are left out: they have complaints of their own, and would make one circle of
     many."""
     arrows = {file: {target: line for target, line in targets.items() if goes_down(file, target)} for file, targets in tree.arrows.items()}
     parts, grown = [[] for _ in listed], set()

@@ -8,11 +8,11 @@ import threading
 
 
 class Interrupted(Exception):
-    """All commands were ended: this one did not start, or was killed."""
+    """All commands were ended: this command did not start, or was killed."""
 
 
 class PassingOn:
-    """Commands that are running. `named`: prefix each line of their output with the command's name.
+    """Commands that are running. `named`: prefix each line of output with the command's name.
     """
 
     def __init__(self, directory, named):

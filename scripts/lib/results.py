@@ -5,7 +5,7 @@ import re
 
 
 class Tally:
-    """Number of passed tests, and the names of the others with their reasons."""
+    """Counts passed tests, and keeps the names of the others with their reasons."""
 
     def __init__(self, suite):
         self.suite, self.passed, self.passed_names = suite, 0, set()
@@ -129,7 +129,7 @@ class CargoTest:
     """`cargo test`: one line a test, one summary a binary."""
 
     _TEST = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, (.*))?$")
-    # With output of the test itself in between, name and result are on different lines.
+    # With output of the test itself in between, its name and its result are on different lines.
     _SUMMARY = re.compile(r"^test result: \S+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 
     def __init__(self, tally):
@@ -202,10 +202,10 @@ class Unittest:
 
 
 class Ktap:
-    """KTAP, as the kernel's self tests print it, with any depth of subtests.
+    """Parses KTAP, as the kernel's self tests print it, with any depth of subtests.
 
-    A result that follows results of a deeper level only sums those up and is not counted. Missing
-    results of a plan count as one failure.
+    A result that follows results of a deeper level only sums up those results and is not counted.
+    Missing results of a plan count as one failure.
     """
 
     _RESULT = re.compile(r"^( *)(ok|not ok) (\d+)(?: (?:- )?(.*?))?(?: *# *(SKIP|TIMEOUT|XFAIL|ERROR)\b *(.*))?$", re.I)

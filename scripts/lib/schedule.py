@@ -15,7 +15,7 @@ from results import Ktap, Tally
 from suites import BUILDS, BUILD_SECONDS, LONGEST, Suite
 
 
-# Seconds that a guest may go on after the time is over: for the cases that have begun, and for the
+# Seconds that a guest may continue after the time limit: for the cases that have begun, and for the
 # checks at its end.
 LAST_SECONDS = 900
 
@@ -51,7 +51,7 @@ class TimeLeft:
 
 
 def single(suite, name, why):
-    """Returns a suite of the one case that failed; None if it is not a case by itself, or if it
+    """Returns a suite that runs only the failed case; None if the failure is not a case, or if it
     hung."""
     case = re.fullmatch(r"(\w+\.\w+\.\w+)/(v[46])(/here)?", name)
     if suite.parser is not Ktap or not case or why.startswith("timed out"):
@@ -86,7 +86,8 @@ class Places:
 
     @contextlib.contextmanager
     def of(self, suite):
-        """Takes a place for a suite. Returns a function to call when all its builds are done."""
+        """Takes a place for a suite. Returns a function that waits until all builds of a suite are
+        done."""
         more = [None] * (suite.name == LONGEST and self._jobs > 1)
         for _ in [None, *more]:
             self._free.acquire()

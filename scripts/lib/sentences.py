@@ -7,8 +7,8 @@
 Reads comments of Rust, C, Python and shell, Markdown and manual pages. Counts in each file the
 lines that break one of RULES below, and comment lines longer than 100 columns. Questions are left
 alone. scripts/lib/sentences.debts has the number that each file is allowed; a file that has more
-fails. --write lowers the numbers. It also moves them to another file along with the text, but never
-raises the sum. With FILE it lists the lines.
+fails. --write lowers the numbers. --write also moves the numbers to another file along with the
+text, but never raises the sum. With FILE it lists the lines.
 """
 
 import ast
@@ -62,13 +62,13 @@ def docstrings(text, lines):
 
 def matches(rule, line):
     for match in rule.finditer(line):
-        # The second rule includes the person in front, if there is one.
+        # The second rule covers a person before the verb, if there is one.
         if match.start(1) == match.start() or not re.match(_PERSON, match[0]):
             yield match[1]
 
 
 def found_in(name, text):
-    """The lines of a file that break a rule: (number, why)."""
+    """Returns the lines of a file that break a rule: (number, reason)."""
     for number, line, comment in prose(name, text):
         plain = re.sub(r"`[^`]*`", "``", line)
         for why, rule in RULES:
@@ -88,7 +88,7 @@ def files(root):
 
 
 def counted(root):
-    """{file: its lines that break a rule}"""
+    """Returns {file: its lines that break a rule}."""
     everything = ((name, sorted(found_in(name, text))) for name, text in files(root))
     return {name: found for name, found in everything if found}
 
@@ -108,7 +108,7 @@ def complaints(root=PROJECT):
 
 
 def write(root):
-    """The new table, or None if the sum would rise."""
+    """Returns the new table, or None if the sum would rise."""
     now, allowed = counted(root), read(root)
     if sum(map(len, now.values())) > sum(allowed.values()):
         return None

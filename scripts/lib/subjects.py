@@ -27,7 +27,7 @@ def git(root, *words):
 
 
 def wrong(subject):
-    """Complaint about a subject, or None."""
+    """Returns the complaint about a subject, or None."""
     if len(subject) > COLUMNS:
         return f"has {len(subject)} characters, and {COLUMNS} are allowed"
     if not SUBJECT.match(subject):

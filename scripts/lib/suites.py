@@ -27,7 +27,7 @@ class Guest(Suite):
     """Cases in a guest."""
 
     def cases(self):
-        """Words of its command that select cases."""
+        """Returns the words of the suite's command that select cases."""
         words = self.command[self.command.index("--") + 2:]
         last = max((at for at, word in enumerate(words) if word.startswith("--") or words[at - 1] == "--only"), default=-1)
         return words[last + 1:]
@@ -56,7 +56,7 @@ def guest(name, what, options, arguments, limit, default=True):
 
 
 # Guest suites of `make test`: all but those for the debug kernel only. Longer suites run by name
-# (`make test SUITES=debug:data`), or all together by SUITES=all. They begin in this order.
+# (`make test SUITES=debug:data`), or all together by SUITES=all. The suites begin in this order.
 STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
           "kernel", "create", "preload", "map", "pods", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 
@@ -94,8 +94,9 @@ FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) 
 
 
 # Suites whose guest has two processors in `make test`, because they test concurrency. Two emulated
-# processors spend up to half of their time on waiting for each other, so all others have one. The
-# debug kernel has two as well (AT_ONCE in tests/guest/short), and two guests have one each.
+# processors spend up to half of their time on waiting for each other, so all other guests have one.
+# The debug kernel has two processors as well (AT_ONCE in tests/guest/short); of two guests each has
+# one.
 TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "adverse-short", "syscall_fuzz")}
 
 
@@ -106,8 +107,8 @@ def only(name):
 
 
 def guest_suites():
-    """Directories of tests/guest/suites. Each runs in a guest of its own, so that a broken kernel
-    does not affect the others."""
+    """Directories of tests/guest/suites. Each suite runs in a guest of its own, so that a broken
+    kernel does not affect the others."""
     # The suites that need no wire run once more with both ends in one namespace.
     here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range", "process.uring", "process.requests"]
     streams = ["data", "close", "poll", "zcopy"]
@@ -137,7 +138,8 @@ def guest_suites():
             yield guest(f"adverse:{directory.name}", "on devices that are unlike rxe, another one for each case, by a seed that is printed", [],
                         ["--adverse", "0", "--alone", directory.name], 2 * GUEST_SECONDS, False)
         if directory.name == "adverse":
-            # a fixed seed, so that only a change makes a difference; the suites above use any
+            # this suite has a fixed seed, so that only a change makes a difference; the suites
+            # above use any seed
             yield guest("guest:adverse-mixed", "cases of other suites on devices that are unlike rxe", [],
                         ["--adverse", "1", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
             some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
@@ -158,7 +160,7 @@ class Short(Suite):
 
     def shorter(self):
         # Another series of the stock kernel tests the module's calls into the kernel. Hostile peers
-        # and the preload library do not depend on it.
+        # and the preload library do not depend on the kernel's series.
         parts = ["calls", "six", "module", "here_calls"] if self.name.startswith("series:") else []
         return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
 
@@ -257,10 +259,10 @@ def joined(suites):
 
 
 def turn(suite, jobs):
-    """Key by which the suites are sorted to begin, with so many at once."""
+    """Returns the key by which the suites are sorted, for `jobs` suites at once."""
     kind, _, directory = suite.name.partition(":")
     if suite.name == LONGEST:
-        # the longest one: others would wait for it, in the end or from the beginning
+        # the longest suite begins first or by itself: others would wait for it
         return (0 if jobs > 1 else 4), 0
     if not directory or kind == "series":
         return 1, 0

@@ -34,7 +34,7 @@ class Row:
         self.left = int(left)
 
     def places(self, root, texts):
-        """Places of the word in its folder."""
+        """Returns the places of the word in its folder."""
         if "/" in self.word:
             return [self.word] if (root / self.word).exists() else []
         pattern = re.compile(rf"\b{self.word[1:]}\b" if self.word[0] == "*" else _DEFINED.format(self.word))
@@ -47,7 +47,7 @@ def read(root):
 
 
 def sources(root, rows):
-    """The code of each file that a row is about, without comments and strings."""
+    """Returns the code of each file that a row is about, without comments and strings."""
     found = {}
     for below in {row.below for row in rows if "/" not in row.word}:
         for path in sorted((root / below).rglob("*.rs")) if (root / below).is_dir() else [root / below]:

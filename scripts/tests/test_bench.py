@@ -89,10 +89,10 @@ class Checked(unittest.TestCase):
     def test_fell_back(self):
         with self.assertRaisesRegex(smc_kernel.FellBack, "1 connections fell back to TCP .*0x03030000"):
             self.check("smcd", fallen=1)
-        # of several, one
+        # one of several connections has fallen back
         with self.assertRaises(smc_kernel.FellBack):
             self.check("smcr", smcr=1000, fallen=1)
-        # earlier ones do not count
+        # connections made earlier do not count
         self.check("smcd", smcd=1000)
 
     def test_smcd_is_out_of_the_way_of_smcr_only(self):
@@ -109,7 +109,7 @@ class Checked(unittest.TestCase):
 
 class Netlink(unittest.TestCase):
     def test_a_real_family(self):
-        # the family that every kernel has: the list of families
+        # every kernel has the family that lists the families
         families = smc_kernel.Netlink("nlctrl")
         self.addCleanup(families.socket.close)
         self.assertEqual(families.family, smc_kernel.CTRL)
@@ -205,7 +205,7 @@ AROUND = {"cpus": 2, "cpu": "a processor", "kernel": "7", "mtu": 9000}
 
 
 def samples_of(points, **figures_of):
-    """One sample for each point, with figures returned by a function of the point."""
+    """Returns one sample for each point, with figures returned by a function of the point."""
     return figures.Samples([{**point, "repetition": 1, **{name: f(point) for name, f in figures_of.items()}} for point in points])
 
 
@@ -329,7 +329,7 @@ class Ratio(unittest.TestCase):
     def test_of_repetitions(self):
         samples = figures.Samples([{"part": "throughput", "system": system, "mode": "stream", "size": 64, "connections": 1, "repetition": turn, "rate": value}
                                    for system, values in (("sdp", (10, 2, 30)), ("tcp", (5, 1, 60))) for turn, value in enumerate(values)])
-        # the machine was slow in the second one; medians are 10 and 5, of ratios 2, 2 and 0.5
+        # the machine was slow in the second round; medians are 10 and 5, of ratios 2, 2 and 0.5
         self.assertEqual(samples.ratio("throughput", "sdp", "tcp", 64, 1, "rate"), 2)
         self.assertEqual(figures.goal("", samples.ratios("throughput", "sdp", "tcp", 64, 1, "rate"), 1.5)["lowest"], 0.5)
 

@@ -25,8 +25,8 @@ class Checkers(unittest.TestCase):
         subprocess.run([SCRIPTS / "prepare", "checkers"], check=True)
 
     def complaints(self, name, text, *words, **options):
-        """Output of the command for a file of that name and text; the file is in a directory that
-        the root sees."""
+        """Returns the command's output for a file of that name and text; the file is in a directory
+        that the root sees."""
         (cache.PROJECT / "build").mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache.PROJECT / "build") as directory:
             (Path(directory) / name).write_text(text)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The source tarball: files of the commit alone, the same bytes each time, a dated changelog."""
+"""Tests the source tarball: files of the commit alone, the same bytes each time, a dated
+changelog."""
 
 import importlib.machinery
 import importlib.util

@@ -64,7 +64,8 @@ class Build(unittest.TestCase):
         self.assertRegex(done.stderr, pattern)
 
     def run_it(self, status, stderr=subprocess.PIPE):
-        """As DKMS does it: with all output in a log. Returns the log, and the standard error."""
+        """Runs it as DKMS does, with all output in a log. Returns the log, and the standard
+        error."""
         command = f"( eval '{SCRIPTS}/dkms/build {VERSION} {self.headers}' ) >>log 2>&1; exit $?"
         done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self.environment())
         log = (self.folder / "log").read_text()
@@ -133,7 +134,7 @@ class Build(unittest.TestCase):
         (self.sources / "linux-source-7.2.tar.xz").write_text("no archive")
         log, seen = self.run_it(2)
         self.assertIn("the reason is in DKMS's make.log", seen.splitlines()[-1])
-        # Nothing is left that a later run could mistake for a tree.
+        # No directory is left that a later run could mistake for a tree.
         self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
     def test_the_source_that_is_kept(self):
@@ -217,7 +218,8 @@ class Build(unittest.TestCase):
         self.program("dpkg-deb", f"mkdir -p {self.folder}/usr/src && cd {self.folder} && printf '{source}' >usr/src/linux-source-7.2.tar.xz && tar -c ./usr")
 
     def test_a_source_that_apt_has(self):
-        """It is fetched in the version of the kernel, not the installed one, and not kept."""
+        """The source is fetched in the version of the kernel, not the installed one, and not
+        kept."""
         (self.sources / "linux-source-7.2.tar.xz").touch()
         (self.bin / "dpkg-query.source").write_text("7.2.13-1")
         self.fetched("no archive")
@@ -228,7 +230,7 @@ class Build(unittest.TestCase):
         self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
     def test_a_source_is_fetched_once(self):
-        """By --check, for the build."""
+        """--check fetches the source for the build."""
         self.fetched("no archive")
         self.checked(0, r"\Aib-sdp: fetching linux-source-7\.2=7\.2\.12-1, .*\n\Z")
         (self.folder / "asked").unlink()
@@ -270,7 +272,8 @@ class Configuration(unittest.TestCase):
             for action in ("build", "install", "autoinstall"):
                 self.assertEqual(said(action, VERSION, "0"), ("built", checked))
                 self.assertEqual(said(action, VERSION, "1"), ("skipped", checked))
-            # Neither where nothing is built, nor for a kernel that the module is not for.
+            # DKMS prints nothing where nothing is built, or for a kernel that the module does not
+            # support.
             self.assertEqual(said("status", VERSION, "1"), ("built", ""))
             self.assertEqual(said("autoinstall", "7.20.1", "1"), ("skipped", ""))
             (folder / ".config").write_text("")

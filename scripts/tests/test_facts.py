@@ -25,7 +25,8 @@ class TestFacts(unittest.TestCase):
             (shutil.copytree if (facts.PROJECT / name).is_dir() else shutil.copy)(facts.PROJECT / name, target)
 
     def after(self, name, old, new, check):
-        """Complaints after replacing `old` by `new` in a file; without the change there are none.
+        """Returns the complaints after replacing `old` by `new` in a file; without the change there
+        are none.
         """
         self.assertEqual(list(check(self.root)), [])
         path = self.root / name

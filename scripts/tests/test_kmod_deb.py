@@ -49,7 +49,7 @@ class KmodDeb(unittest.TestCase):
         return done.stdout + done.stderr
 
     def unpacked(self):
-        """The folder with the package's files and, in DEBIAN, its control files."""
+        """Returns the folder with the package's files and, in DEBIAN, its control files."""
         [deb] = (self.project / "build/kmod").glob("*.deb")
         self.assertRegex(deb.name, rf"^{re.escape(PACKAGE)}_3\.2\.1_\w+\.deb$")
         out = self.project / "out"

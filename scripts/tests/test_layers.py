@@ -26,8 +26,8 @@ MODS = {
 
 class Made(unittest.TestCase):
     def complaints(self, debts="", **files):
-        """Complaints about the tree above with other files, whose names are written `sys__x` for
-        sys/x.rs."""
+        """Returns complaints about the tree above with other files, whose names are written
+        `sys__x` for sys/x.rs."""
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
             named = {(name.replace("__", "/") + ".rs" if "." not in name else name): text for name, text in files.items()}
@@ -79,7 +79,7 @@ class TestArrows(Made):
         # a name defined below may be re-exported by a higher file and still is no import that goes
         # up
         self.assertEqual(self.complaints(sys__x="use crate::socket::Y;", **{"socket/mod.rs": "pub mod a; pub mod b; pub use crate::sys::y::Y;"}), [])
-        # nor does a name from outside lead to the file that hands it on
+        # and a name from outside does not lead to the file that re-exports it
         self.assertEqual(self.complaints(sys__x="use crate::socket::Arc;", **{"socket/mod.rs": "pub mod a; pub mod b; pub use kernel::sync::Arc;"}), [])
         self.goes_up(1, "src/socket/mod.rs", sys__x="use crate::socket::Own;", **{"socket/mod.rs": "pub mod a; pub mod b; pub struct Own;"})
 
@@ -169,7 +169,7 @@ class TestCircles(Made):
         self.assertIn("new for src/socket/a.rs, src/socket/d/e.rs, src/socket/d/mod.rs:", found[0])
 
     def test_through_several_rooms(self):
-        """It needs an import that goes up, which is a complaint of its own."""
+        """Such a circle needs an import that goes up, which has a complaint of its own."""
         found = self.complaints(socket__a="use crate::sys::x::X;", sys__x="use super::y::Y;", sys__y="use crate::socket::a::A;")
         self.assertEqual([text.partition(", which")[0] for text in found], ["src/sys/y.rs:1 imports src/socket/a.rs"])
 
@@ -203,7 +203,7 @@ class TestCircles(Made):
         self.assertEqual(self.complaints("".join(["circle\n", *names[:2], "circle\n", *names[2:]]), **files), [])
 
     def test_grown_together(self):
-        """Two listed circles that become one are a new one."""
+        """Two listed circles that become one are a new circle."""
         files = {
             **self.RING,
             "socket/mod.rs": "mod a; mod b; mod c; mod d;",
@@ -237,7 +237,7 @@ class TestTools(Made):
     def test_libraries(self):
         program = {"tools/sdpctl/src/main.rs": "use sdp_rules::Rule; fn main() {}"}
         self.assertEqual(self.complaints(**self.LIB, **program), [])
-        # a name of the module's own that is called like a library of the tools
+        # a name of the module's own that equals a library of the tools
         self.assertEqual(self.complaints(**self.LIB, sys__x="fn f() { sdp_rules::go() }"), [])
         above = {"tools/libsdp/src/lib.rs": "pub struct Log;", "tools/rules/src/parse.rs": "use sdp_libsdp::Log; pub struct Rule;"}
         found = self.complaints(**{**self.LIB, **above})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Several commands at once."""
+"""Tests that several commands run at once."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from passing_on import Interrupted, PassingOn  # noqa: E402
 
 
 def shell(commands, name, script, limit=60):
-    """The status, and the lines that were read."""
+    """Returns the status, and the lines that were read."""
     lines = []
     return commands.run(name, ["sh", "-c", script], limit, lines.append), lines
 

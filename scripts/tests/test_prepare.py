@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The choice of the kernel, the reading of apt's configuration, and the search for `unsafe`."""
+"""Tests the choice of the kernel, the reading of apt's configuration, and the search for
+`unsafe`."""
 
 import importlib.machinery
 import importlib.util
@@ -18,7 +19,7 @@ import kernels  # noqa: E402
 
 
 def script(name):
-    """A script without .py as a module."""
+    """Loads a script without .py as a module."""
     loader = importlib.machinery.SourceFileLoader(f"script_{name}", str(SCRIPTS / name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)

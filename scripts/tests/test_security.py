@@ -24,7 +24,7 @@ class Named(unittest.TestCase):
         self.assertEqual([name for name in named if name not in known], [])
 
     def test_no_name_is_a_part_of_one(self):
-        """So that each can be looked for, and is looked at above."""
+        """A name that is part of another one could not be searched for."""
         listed = subprocess.run([sys.executable, "-B", PROJECT / "tests/guest/run", "--list"], capture_output=True, text=True, check=True).stdout
         functions = {line.split()[0].rsplit(".", 1)[1] for line in listed.splitlines()}
         self.assertEqual([name for name in self.names if name in functions], [])

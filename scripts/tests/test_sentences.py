@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sentences that are hard to read are counted, and the numbers only fall."""
+"""Tests that sentences that are hard to read are counted, and that the numbers only fall."""
 
 import sys
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Subjects of new commits are checked, also in a clone of part of the history."""
+"""Tests that subjects of new commits are checked, also in a clone of part of the history."""
 
 import subprocess
 import sys

@@ -6,8 +6,8 @@
  * virtual processors can lose such a write: between the moment QEMU throws the translation of the
  * old bytes away and the moment it stores the new ones, another processor may translate the old
  * ones again. The other processor then executes an int3 long after the patching. No handler claims
- * it, and the kernel dies of "Oops: int3". It was seen once in some fifty boots on a busy machine, in
- * QEMU 7.2 and 10.0.
+ * it, and the kernel dies of "Oops: int3". The fault was seen once in some fifty boots on a busy
+ * machine, in QEMU 7.2 and 10.0.
  *
  * Only an int3 that is not in memory is handled, so breakpoints that the kernel itself has lost
  * still show. The resume flag makes the emulator translate the code again, because it caches
