@@ -6,7 +6,7 @@
 
 #include "measuring.h"
 
-/* Number of events, and of spurious ones. */
+/* Number of events, and number of spurious events. */
 static unsigned long long events, empty;
 
 static void print_events(struct mark from)

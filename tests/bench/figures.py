@@ -6,7 +6,7 @@ from statistics import median
 
 class Samples:
     """Samples of a run. Samples of a part differ by size and number of connections. A part with
-    levels of another quantity has them instead of the connections."""
+    levels of another quantity has these instead of the connections."""
 
     def __init__(self, samples):
         self.good, self.lost = {}, {}
@@ -40,7 +40,7 @@ class Samples:
         return median(each) if each else None
 
     def ratios(self, part, first, second, size, connections, name):
-        """Ratio in each repetition."""
+        """Returns the ratio in each repetition."""
         one, other = self.all(part, first, size, connections, name), self.all(part, second, size, connections, name)
         return [one[repetition] / other[repetition] for repetition in sorted(one) if repetition in other]
 
@@ -56,8 +56,8 @@ def figure(value):
 
 
 def with_spread(values, scale=1):
-    """Returns the median of some values, and half of their range in percent of it if there are
-    several."""
+    """Returns the median of some values; if there are several, also half of their range in percent
+    of the median."""
     values = [value * scale for value in values]
     if not values:
         return "-"
@@ -68,7 +68,7 @@ def with_spread(values, scale=1):
 
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
     """A table: a row for each (label, size, connections), a column for each system, and the ratios
-    of pairs of systems. Without `pairs`: the first system compared with each of the others."""
+    of pairs of systems. Without `pairs` compares the first system with each of the others."""
     pairs = [(first, system) for system in systems if system != first] if pairs is None else [pair for pair in pairs if set(pair) <= set(systems)]
     starts = [names[system].split()[0] for system in systems]
     short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
@@ -80,7 +80,7 @@ def section(samples, title, head, rows, part, name, scale, systems, names, first
 
 
 def difference(samples, part, one, other, size, connections, name, scale):
-    """Returns the difference of the first system and the other: the median, and the lowest and
+    """Returns the difference between the first system and the other: the median, and the lowest and
     highest of the repetitions."""
     first, second = samples.all(part, one, size, connections, name), samples.all(part, other, size, connections, name)
     each = [(first[repetition] - second[repetition]) * scale for repetition in sorted(first) if repetition in second]
@@ -219,8 +219,8 @@ def goal(what, each, bound, at_least=True):
 
 
 def goals_of(samples, wanted, names):
-    """Targets of several ratios. `wanted`: (part, system, reference system, size, figure, bound) of
-    each, and the number of connections if it is not 1."""
+    """Returns the targets of several ratios. `wanted`: for each ratio (part, system, reference
+    system, size, figure, bound), and the number of connections if it is not 1."""
     for part, system, other, size, name, bound, *connections in wanted:
         count, = connections or [1]
         what = f"{part} at {length(size)}, {names[system]} / {names[other]}" + (f", {count} connections" if connections else "")

@@ -37,7 +37,8 @@ SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc
 
 
 def serve_and_drive(server_words, client_words, words, seconds, limit, here=False):
-    """Runs a program of tests/bench at both ends. Returns its command line, and the output of both.
+    """Runs a program of tests/bench at both ends. Returns the command line, and the output of both
+    ends.
     """
     pair = Pair([*server_words, "serve", *words], [*client_words, "drive", *words, seconds],
                 lambda program: program.output.startswith("listening"), limit, here)
@@ -48,7 +49,7 @@ def serve_and_drive(server_words, client_words, words, seconds, limit, here=Fals
 
 
 def round_trips(here):
-    """Result of a program that measures round trips."""
+    """Returns the result of a program that measures round trips."""
     names = ("median_us", "mean_us", "min_us", "p99_us", "count", "seconds", "events", "empty")
     return {name: here[name] for name in names if name in here} | {
         "guest_cpu_us": here["guest_cpu"] / here["count"] / 2 * 1e6,
@@ -57,7 +58,7 @@ def round_trips(here):
 
 
 def many(system, mode, size, connections, seconds, here=False):
-    """Several connections in one thread of each end."""
+    """Measures several connections in one thread of each end."""
     words, limit = [mode, HERE if here else PEER, port(), size, connections], seconds * 6 + 30
     if system == "raw":
         clients, servers = (["/tmp/verbs", device, GID_INDEX[device]] for device in ("rxe0", "rxe1"))
@@ -75,7 +76,7 @@ SERVERS = {False: Resident(["nsenter", "--net=/run/netns/peer", "/tmp/sockets", 
 
 def by_residents(system, words, options, seconds, here):
     """Runs tests/bench/sockets.c at both ends in resident processes. Returns the command line that
-    would start it, and the output of both."""
+    would start such a process, and the output of both ends."""
     server = SERVERS[here]
     end = deadline(seconds * 6 + 30)
     try:
@@ -89,14 +90,14 @@ def by_residents(system, words, options, seconds, here):
             raise Failed(f"{failure}; of the server: {server.why()}") from None
         return [str(server), str(CLIENT)], driver, json.loads(server.result(end))
     except (Failed, ValueError) as failure:
-        # including all their children
+        # counts all children of the program, too
         for program in (CLIENT, server):
             program.stop()
         raise Failed(str(failure)) from None
 
 
 def sockets(system, mode, size, connections, seconds, here=False, options=()):
-    """TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
+    """Measures TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
     # rsockets use an address of an RDMA device, also for local connections
     address = PEER if not here else SELF if system == "rsockets" else HERE
     words = [mode, address, port(), size, connections]
@@ -124,15 +125,15 @@ def sockets(system, mode, size, connections, seconds, here=False, options=()):
 
 
 class Perftest:
-    """Raw verbs, event-driven. With -e, perftest takes a number of messages, so the number that
-    fills the time is determined first."""
+    """Measures raw verbs, event-driven. With -e, perftest takes a number of messages, so the number
+    that fills the time is determined first."""
 
     FEWEST = 5
 
     def __init__(self):
         self.pace = {}          # of a point: messages a second
         self.start_cpu = {}     # of a point: what FEWEST messages cost the guest, with starting and ending the programs; it
-        # their measurement cannot be observed from outside, and they first fill their memory
+        # these programs cannot be measured from outside, and first fill their memory
 
     def run(self, program, size, connections, count, limit):
         at = port()
@@ -182,12 +183,14 @@ perftest = Perftest()
 
 
 def rstream(mode, size, _connections, _seconds):
-    """Test program of rsockets: a fixed number of messages, which both sides take as an argument.
+    """Runs the test program of rsockets: a fixed number of messages, which both sides take as an
+    argument.
     """
     at = port()
     count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
     words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
-    # It does not report when it listens; if this wait is too short, a second attempt follows.
+    # The program does not report when it listens; if this wait is too short, a second attempt
+    # follows.
     start = time.monotonic()
     pair = Pair([*words, "-b", PEER], [*words, "-s", PEER], lambda _: time.monotonic() > start + 3, 40)
     row = re.search(r"^custom .*$", pair.here, re.M)
@@ -203,8 +206,8 @@ UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3
 
 
 def qperf(test, size, seconds):
-    """Any test of qperf, which waits for completion events if available. Its processor figures
-    cover the whole host, and both hosts are this guest."""
+    """Any test of qperf, which waits for completion events if available. qperf's processor figures
+    cover the whole host, and this guest is both hosts."""
     at, seconds = port(), max(1, round(seconds))
     words = ["-v", "-to", 30, "-t", seconds, "-m", size, *(["-cm", "1"] if test.startswith("rc_") else [])]
     pair = Pair(["qperf", "-lp", at], ["qperf", "-lp", at, *words, PEER, test, "quit"], lambda server: listens(server, at), seconds * 5 + 60)
@@ -225,7 +228,7 @@ def qperf(test, size, seconds):
 # Methods of SDP to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
 WAYS = {"copy": (0, 3, 0), "read": (4096, 1, 0), "write": (4096, 2, 0), "both": (4096, 3, 0), "adaptive": (-1, 3, 0), "notified": (4096, 3, 0),
         "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0)}
-# Names in the program of the methods for which it uses other calls.
+# Names that the program uses for methods with other calls.
 PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file"}
 PARAMETERS = Path("/sys/module/ib_sdp/parameters")
 
@@ -343,7 +346,7 @@ def place(point):
 
 def in_turn(points, repetition):
     """Yields all points of a repetition, with the numbers of their samples. A different system
-    begins in each repetition, so that none benefits from its position."""
+    begins in each repetition, so that no system benefits from its position."""
     for _, group in itertools.groupby(points, place):
         group = list(group)
         for number in range(repetition * group[0]["samples"], (repetition + 1) * group[0]["samples"]):

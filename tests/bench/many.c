@@ -7,11 +7,12 @@
  *
  * MODE epoll: messages of SIZE bytes are exchanged on one connection after another; both ends
  *		watch all of them.
- * MODE edge:	the same, with edge-triggered events at both ends (EPOLLET).
- * MODE idle:	connections are made one after another, and stay; the driver measures the time until
+ * MODE edge: as MODE epoll, with edge-triggered events at both ends (EPOLLET). MODE idle:
+ * connections are made one after another, and stay; the driver measures the time until
  *		the server has accepted each, and the memory of all.
  *
- * The server prints "listening" when it listens. Both print one line of JSON at the end.
+ * The server prints "listening" when it listens. Server and client print one line of JSON at the
+ * end.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -60,7 +61,8 @@ static void watch(int i)
 		fail("epoll_ctl: %s", strerror(errno));
 }
 
-/* Receives on a connection: returns 1 for a complete message, 0 for a part, -1 at the end. */
+/* Receives on a connection: returns 1 for a complete message, 0 for a part, -1 at the end of the
+ * stream. */
 static int take(int i)
 {
 	int whole = 0, first = 1;
@@ -300,7 +302,7 @@ int main(int argc, char **argv)
 	seconds = serving ? 0 : atof(argv[8]);
 	if (!size || connections < 1)
 		fail("SIZE and CONNECTIONS are at least 1");
-	/* for the timed ones as well */
+	/* counts the timed connections as well */
 	connections += idling ? TIMED : 0;
 	allow_descriptors();
 	fds = calloc(connections, sizeof(*fds));

@@ -45,8 +45,8 @@ static void ring_open(void)
 	ring.cqes = (void *)(cq + params.cq_off.cqes);
 }
 
-/* Waits for one completion and consumes it. Returns true if it is a result, false if it only
- * returns the memory. */
+/* Waits for one completion and consumes it. Returns true if the completion is a result, false if it
+ * only returns the memory. */
 static int ring_take(int submit, int *result)
 {
 	unsigned int head = *ring.heads;
@@ -80,7 +80,7 @@ static void ring_settle(int most)
 		ring_take(0, &none);
 }
 
-/* Sends a whole message in parts; the next one must not overtake it. */
+/* Sends a whole message in parts; the next message must not overtake it. */
 static void ring_send(int fd, struct msghdr *message, size_t length)
 {
 	unsigned int slot;

@@ -17,7 +17,8 @@ CPUS = os.cpu_count()
 
 
 # Factor of all time limits. In instruction-counted runs the guest's clock leaps while it waits for
-# a file of the host, which takes long on a busy machine. Then only the whole run has a limit.
+# a file of the host, which takes long on a busy machine. In such runs only the whole run has a
+# limit.
 patience = 1
 
 
@@ -48,7 +49,7 @@ class Program:
 
     @staticmethod
     def _text(file):
-        # The program writes through the same open file description: its position must not move.
+        # The program writes through the same open file description, whose position must not move.
         return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
 
     @property
@@ -103,8 +104,8 @@ def listens(program, port):
 
 @contextlib.contextmanager
 def server(words, ready, here=False, limit=30):
-    """Starts a program on the other host, or here; ready(program) returns true when the block may
-    start."""
+    """Starts a program on the other host, or on this one; ready(program) returns true when the
+    block may start."""
     program = Program(words if here else ["peer", *words])
     try:
         end = deadline(limit)
@@ -157,7 +158,7 @@ def port():
 
 class Resident:
     """A program that reads its commands from standard input, one line for each run
-    (tests/bench/sockets.c). It is started when first needed."""
+    (tests/bench/sockets.c). The program is started when first needed."""
 
     def __init__(self, words):
         self.words, self.process = words, None
@@ -174,7 +175,7 @@ class Resident:
         return shlex.join(self.run)
 
     def line(self, end):
-        """Returns its next line. `end`: time limit."""
+        """Returns the program's next line. `end`: time limit."""
         while b"\n" not in self.rest:
             if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
                 raise Failed(f"`{self}` did not end in time: {self.why()}")
@@ -186,7 +187,7 @@ class Resident:
         return line.decode()
 
     def result(self, end):
-        """Returns its last line of a run."""
+        """Returns the program's last line of a run."""
         said = ""
         while not (line := self.line(end)).startswith("ended "):
             said = line

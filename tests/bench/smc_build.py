@@ -2,10 +2,10 @@
 """Builds SMC and DIBS as modules for the stock kernel, which was configured without them: from its
 own source, with its own configuration and compiler.
 
-SMC is normally built into the kernel, because it needs two changes there: fields in `struct net`,
-which these modules store elsewhere, and a TCP option in the SYN that announces SMC. The stock
-kernel's TCP does not send that option, so these modules assume that the other end has SMC, too.
-Everything else is unchanged: from the handshake after TCP's on, it is the kernel's SMC.
+SMC is normally built into the kernel, because it needs two changes of the kernel: fields in
+`struct net`, which these modules store elsewhere, and a TCP option in the SYN that announces SMC.
+The stock kernel's TCP does not send that option, so these modules assume that the other end has
+SMC, too. From the handshake after TCP's on, the modules contain the kernel's own SMC, unchanged.
 """
 
 import re

@@ -117,8 +117,8 @@ class Smc:
 
     @contextlib.contextmanager
     def only(self, system):
-        """Without SMC-D's loopback device SMC-R remains. Systems named "... large" have larger
-        buffers."""
+        """SMC-R remains when SMC-D's loopback device is removed. Systems named "... large" have
+        larger buffers."""
         way, _, large = system.partition(" ")
         name = attribute(PNETID_NAME, PNETID.encode() + b"\0")
         if large:

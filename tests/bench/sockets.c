@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One program for every kind of stream socket that is compared: TCP, SMC, AF_UNIX, rsockets, and
- * SDP by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with io_uring's
- * zero-copy sends (uring) or by sendfile (file). Only the family, or the functions called, differ.
- * The library of rsockets is loaded only for them.
+ * SDP by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with
+ * io_uring's zero-copy sends (uring) or by sendfile (file). Only the family, or the functions
+ * called, differ. The library of rsockets is loaded only for these.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [OPTION]...
@@ -20,15 +20,15 @@
  * MODE connect: connect, a byte in both directions, close, repeatedly; the driver measures. MODE
  * compute: measures the steps of the computation per second.
  *
- * The server prints "listening" when it listens. Both print one line of JSON at the end. With "-"
- * the arguments come from standard input, a line for each run, and "ended" and a status follow the
- * output of each: starting a program takes longer than a short run.
+ * The server prints "listening" when it listens. Server and client print one line of JSON at the
+ * end. With "-" the arguments come from standard input, a line for each run, and "ended" and a
+ * status follow the output of each: starting a program takes longer than a short run.
  */
 #define _GNU_SOURCE
 #include <sys/wait.h>
 #include "stream.h"
 
-/* --- pong and connect --------------------------------------------------------------------------
+/* --- modes pong and connect --------------------------------------------------------------------
  */
 
 static void *answer(void *fd)

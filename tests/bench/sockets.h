@@ -102,7 +102,7 @@ static void choose(const char *system)
 	LOAD(setsockopt);
 }
 
-/* For AF_UNIX an abstract address, which disappears with its socket. */
+/* An AF_UNIX address is abstract, and disappears with its socket. */
 static void name_address(const char *host, const char *port)
 {
 	if (api.family == AF_UNIX) {
@@ -194,7 +194,7 @@ static inline void settle(int fd)
 	}
 }
 
-/* Sends the first bytes of a file that contains such a message. */
+/* Sends the first bytes of a file that contains the message. */
 static void send_file(int fd, const char *data, size_t length)
 {
 	static __thread int file = -1;

@@ -8,7 +8,7 @@
  *	verbs DEVICE GID drive epoll ADDRESS PORT SIZE CONNECTIONS SECONDS
  *
  * A TCP connection to ADDRESS and PORT carries the numbers of the queue pairs. The server ends with
- * that connection.
+ * its setup connection.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -96,7 +96,7 @@ static void post_send(int i)
 	struct ibv_wc wcs[BATCH];
 
 	/* Each reply arrives before the next send, so one signaled completion in many suffices, and
-	 * it has arrived by then. */
+	 * has arrived by the time when its slot is needed. */
 	if (++posted[i] % (SENDS / 4) == 0) {
 		wr.send_flags |= IBV_SEND_SIGNALED;
 		while (context->ops.poll_cq(sent, BATCH, wcs) == BATCH)
@@ -169,15 +169,15 @@ static void connect_all(void)
 	if (context->ops.req_notify_cq(received, 0))
 		fail("req_notify_cq failed");
 	watch(channel->fd);
-	/* Both are ready to receive before either sends. */
+	/* Both ends are ready to receive before either sends. */
 	all_of(write_some, &ready, 1);
 	all_of(read, &ready, 1);
 	free(ours);
 	free(theirs);
 }
 
-/* Waits for messages. Returns their number and writes the connections to `from`; -1 when the other
- * side has ended. */
+/* Waits for messages. Returns the number of messages and writes their connections to `from`; -1
+ * when the other side has ended. */
 static int wait_for_messages(int *from)
 {
 	struct epoll_event event;
@@ -199,7 +199,7 @@ static int wait_for_messages(int *from)
 	if (context->ops.req_notify_cq(received, 0))
 		fail("req_notify_cq failed");
 	events++;
-	/* At most one message is in flight. */
+	/* At most one message is in flight per connection. */
 	count = context->ops.poll_cq(received, BATCH, wcs);
 	empty += !count;
 	for (i = 0; i < count; i++) {

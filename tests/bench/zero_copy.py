@@ -17,7 +17,7 @@ SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
 AT_ONCE = [2, 4, 8]
 AT_ONCE_SIZE = 1 << 20
 RAW_SIZE = 1 << 20
-# Raw operation that each method uses.
+# Raw operation of verbs that each method uses.
 MADE_OF = {"copy": "ib_send", "read": "ib_read", "write": "ib_write"}
 # Nanoseconds counted per instruction.
 INSTRUCTION = 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""The peer's end of the guest tests on two machines: agent.py ADDRESS. Started by `run`."""
+"""The peer's end of the guest tests on two machines: agent.py ADDRESS. tests/guest/run starts the
+agent."""
 
 import sys
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Makes rxe behave as other RDMA devices may. It replaces some of the device's operations for
- * ib_sdp. Without a parameter set, it changes nothing visible. Each parameter is one behaviour that
- * the verbs allow a driver; no completion is ever lost.
+ * Makes rxe behave as other RDMA devices may. The module replaces some of the device's operations
+ * for ib_sdp. Without a parameter set, the module changes nothing visible. Each parameter is one
+ * behaviour that the verbs allow a driver; no completion is ever lost.
  *
  * Parameters can also lower the device's limits, and make its calls fail.
  *
  * Completions are moved from the driver's queue to a queue of this module, which returns them and
- * notifies of them by its own rules. Applies to queues of ib_sdp only, and only to those created
- * after it was loaded. The module cannot be unloaded.
+ * notifies of them by its own rules. The changes apply to queues of ib_sdp only, and only to those
+ * created after this module was loaded. The module cannot be unloaded.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -166,7 +166,7 @@ struct queue {
 	atomic_t owed;
 	struct hrtimer tell, due;
 
-	/* Protects the following fields. The driver's lock is taken inside it. */
+	/* Protects the following fields. The driver's lock is taken inside this one. */
 	spinlock_t lock;
 	struct rnd_state random;
 	unsigned int head, tail, size;
@@ -177,7 +177,7 @@ struct queue {
 
 static struct ib_device_ops real;
 
-/* A device, with its own attributes. */
+/* A device whose attributes this module changes. */
 struct device_limits {
 	struct list_head all;
 	struct ib_device *device;
@@ -302,7 +302,7 @@ static enum hrtimer_restart tell(struct hrtimer *t)
 	return HRTIMER_NORESTART;
 }
 
-/* Shows completions that were held back. */
+/* Makes completions visible that were held back. */
 static enum hrtimer_restart due(struct hrtimer *t)
 {
 	struct queue *q = container_of(t, struct queue, due);
@@ -390,7 +390,7 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* Later completions will notify. The earlier ones are taken in this loop. */
+		/* Later completions will notify. This loop takes the earlier completions. */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)
@@ -760,7 +760,7 @@ static int map_mr_sg(struct ib_mr *mr, struct scatterlist *list, int count, unsi
 {
 	if (!is_ours(&mr->pd->res))
 		return iommu_map_mr_sg(&real, mr, list, count, offset);
-	/* A driver need not check. */
+	/* A driver need not check the page size. */
 	misused += limits & LARGE_PAGES && mr->page_size < LEAST_PAGE;
 	if (adverse_happens(fail_map))
 		count--;

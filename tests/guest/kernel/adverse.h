@@ -17,7 +17,7 @@ struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pk
 
 /*
  * iommu.c: operations of the driver, called with addresses of bounce buffers if the device has its
- * own addresses. `real`: the driver's operations.
+ * own addresses. `real` points to the driver's operations.
  */
 int iommu_post_send(const struct ib_device_ops *real, struct ib_qp *qp, const struct ib_send_wr *wr,
 		    const struct ib_send_wr **bad);

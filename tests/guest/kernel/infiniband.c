@@ -4,9 +4,9 @@
  * protocol of a port, the service level of a path, and the interface that a request arrived on.
  *
  * Paths are like those of a subnet manager behind rdma_resolve_route(): with LIDs and without GRH,
- * with its choice of P_Key and service level. It may reply late or not at all. The connection
- * request must contain exactly that path. This module then replaces it by rxe's path, because rxe
- * has no LIDs.
+ * with its choice of P_Key and service level. The simulated subnet manager may reply late or not at
+ * all. The connection request must contain exactly that path. This module then replaces that path
+ * by rxe's, because rxe has no LIDs.
  */
 #include <linux/delay.h>
 #include <linux/kprobes.h>
@@ -47,12 +47,12 @@ MODULE_PARM_DESC(infiniband, "Report rxe devices to ib_sdp as InfiniBand");
 #define FIRST_LID 0x100
 #define PATHS 64
 
-/* Protects the paths. It also lets only one call at a time pass through to the replaced function.
+/* Protects the paths, and lets only one call at a time pass through to the replaced function.
  */
 static DEFINE_MUTEX(lock);
 static struct task_struct *passes;
 
-/* Paths of rxe, found by the LIDs of the invented ones, and those. */
+/* Paths of rxe, found by the LIDs of the invented paths, and the invented paths. */
 static struct {
 	struct sa_path_rec rxe, ours;
 } paths[PATHS];
@@ -77,7 +77,7 @@ static void invent(struct sa_path_rec *path)
 	paths[k].ours = *path;
 }
 
-/* Called by the user of rdma_cm, in its callback: with the id's handlers locked. */
+/* The user of rdma_cm calls this in its callback, with the id's handlers locked. */
 static int resolve_route(struct rdma_cm_id *id, unsigned long timeout_ms)
 {
 	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_ROUTE_ERROR, .status = -ETIMEDOUT };
@@ -167,7 +167,7 @@ static void protocol(u32 flags)
 
 /*
  * A probe may run like an NMI, in which lockdep allows no spinlock_t that is also taken elsewhere.
- * lockdep does not track this lock. No probed function runs while it is held.
+ * lockdep does not track this lock. No probed function runs while this lock is held.
  */
 static arch_spinlock_t flags_lock = __ARCH_SPIN_LOCK_UNLOCKED;
 
@@ -227,7 +227,7 @@ static int begin(void)
 		return -ENODEV;
 	ethernet = device->port_data[1].immutable.core_cap_flags;
 	for (p = 0; p < ARRAY_SIZE(probes) && !error; p += !error) {
-		/* reset, as it was before it was used */
+		/* resets the probe, which register_kprobe() has changed */
 		probes[p] = (struct kprobe) {
 			.symbol_name = probes[p].symbol_name, .pre_handler = probes[p].pre_handler, .post_handler = after,
 		};

@@ -49,11 +49,11 @@ static int windows;
 module_param(windows, int, 0444);
 MODULE_PARM_DESC(windows, "Current DMA mappings");
 
-/* Maximum length, that of the kernel's bounce buffers. */
+/* Maximum length of a mapping, as for the kernel's bounce buffers. */
 #define LONGEST (256 << 10)
 /* Content of a bounce buffer whose mapping has ended. */
 #define ENDED 0x6b
-/* Number of bytes of such buffers that are kept, to detect writes to them. */
+/* Number of bytes of bounce buffers that are kept after their end, to detect writes to them. */
 #define KEPT_BYTES (4 << 20)
 /* First device address: above all memory of a guest, below all kernel addresses. */
 #define FIRST (1ULL << 44)
@@ -218,8 +218,8 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	/* plus an unused page */
 	next_page += (w->room >> PAGE_SHIFT) + 1;
 	/*
-	 * Also for memory that the device writes to: bytes that it does not write must keep their
-	 * value, as with the kernel's bounce buffers.
+	 * Copies also for memory that the device writes to: bytes that the device does not write
+	 * must keep their value, as with the kernel's bounce buffers.
 	 */
 	bounce(w, 0, w->len, true);
 	insert(w);
@@ -266,8 +266,8 @@ out:
 }
 
 /*
- * Syncs a window. A `single` mapping consists of adjacent pages, as the kernel's IOMMU drivers
- * require.
+ * Syncs a bounce buffer with its memory. A `single` mapping consists of adjacent pages, as the
+ * kernel's IOMMU drivers require.
  */
 static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to_device, bool single)
 {

@@ -254,7 +254,7 @@ static void ask_on(struct order *o, struct socket *sock, u8 *buffer)
 	tell(r, "connect %d state %d\n", n, sock->sk->sk_state);
 	if (n)
 		return;
-	/* The peer echoes the bytes, so receive before the buffers in between are full. */
+	/* The peer echoes the bytes, so this receives before the buffers in between are full. */
 	while (sent < o->count) {
 		n = put_pattern(sock, buffer, sent, o->count, 0);
 		if (n <= 0)
@@ -416,7 +416,7 @@ static void pages(struct order *o, bool slab)
 	sock_release(sock);
 }
 
-/* --- users that cast any stream socket to TCP's ---------------------------------- */
+/* --- casts of users that take any stream socket for TCP's --------------------------- */
 
 static int cast(struct sock *sk, int turn)
 {
@@ -471,7 +471,7 @@ static void casts(struct order *o, u8 *buffer)
 		good = good && is_pattern(buffer, got, n);
 		got += n;
 	}
-	/* the time of the keepalive timer, twice: it is armed again after that */
+	/* twice the time of the keepalive timer, which is armed again after expiring */
 	msleep(1200);
 	tell(r, "got %zu, then %d, right %d, keepidle %d\n", got, n, good, cast(sock->sk, 5));
 	sock_release(sock);
@@ -510,7 +510,7 @@ struct bell {
 static LIST_HEAD(bells);
 static DEFINE_SPINLOCK(bells_lock);
 
-/* Returns the bell, NULL after its end. Delays callbacks of connections. */
+/* Returns the bell, NULL after the bell's end. Delays callbacks of connections. */
 static struct bell *rung(struct sock *sk)
 {
 	struct bell *b = sk->sk_user_data;
@@ -684,7 +684,7 @@ static void on_data(struct sock *sk)
 
 static void on_space(struct sock *sk)
 {
-	/* only if there is enough space, like sunrpc and others */
+	/* sends only if there is enough space, like sunrpc and others */
 	if (sk_stream_is_writeable(sk))
 		clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	on_event(sk, offsetof(struct watch, writes), offsetof(struct watch, write_space));
@@ -718,7 +718,7 @@ static struct watch *begin(struct order *o, struct socket *sock, work_func_t wor
 	w->data_ready = sk->sk_data_ready;
 	w->write_space = sk->sk_write_space;
 	w->error_report = sk->sk_error_report;
-	/* the callbacks that an accepted socket inherits are the listener's */
+	/* an accepted socket inherits the listener's callbacks */
 	if (w->data_ready == on_data) {
 		struct watch *of = sk->sk_user_data;
 

@@ -37,13 +37,14 @@ ALLOW_ERROR_INJECTION(ib_map_mr_sg, ERRNO);
 
 /*
  * Work requests that are posted successfully and fail later: error injection can make one of the
- * functions late_* fail. The next work request of that kind is then posted with an error in it, and
- * the device reports it in the completion. With -EACCES the peer's device refuses access; with any
- * other error the own device does not find the memory. (rxe then flushes the request like those
- * behind it. The status that hardware would report is put in where completions are polled.)
+ * functions late_* fail. The function's next work request is then posted with an error in it, and
+ * the device reports the error in the completion. With -EACCES the peer's device refuses access;
+ * with any other error this end's device does not find the memory. (rxe then flushes the request
+ * like those behind it. This module puts the status that hardware would report into the polled
+ * completion.)
  */
 
-/* For keys: makes an index that is not in use. */
+/* Added to a key, gives an index that is not in use. */
 #define ASTRAY 0xffff0000
 
 union request {
@@ -52,7 +53,7 @@ union request {
 	struct ib_reg_wr reg;
 };
 
-/* 0, hidden from the compiler. */
+/* Is 0, but the compiler does not see it. */
 #define MAY_FAIL_LATE(name)						\
 	int late_##name(void);					\
 	noinline int late_##name(void)				\
@@ -80,7 +81,7 @@ static int fault_of(const struct ib_send_wr *wr)
 	case IB_WR_RDMA_READ:
 		return late_read();
 	case IB_WR_RDMA_WRITE:
-		/* One without bytes is a probe. */
+		/* A WRITE without bytes is a probe. */
 		return wr->num_sge ? late_write() : 0;
 	case IB_WR_REG_MR:
 		return late_register();
@@ -91,8 +92,8 @@ static int fault_of(const struct ib_send_wr *wr)
 	}
 }
 
-/* Last request that the own device shall fail. Its QP may be destroyed when its CQ, which is kept,
- * still reports it.
+/* Last request that this end's device shall fail. The QP of that request may be destroyed when its
+ * CQ, which is kept, still reports it.
  */
 static struct {
 	const struct ib_qp *qp;
@@ -156,7 +157,7 @@ static struct ib_send_wr *spoiled(const struct ib_send_wr *wr, bool there, union
 		break;
 	}
 	if (there) {
-		/* A SEND cannot be refused, so it becomes a request that can. */
+		/* A SEND cannot be refused, so it becomes a request that can be refused. */
 		if (wr->opcode == IB_WR_SEND)
 			to->wr.opcode = IB_WR_RDMA_WRITE;
 		to->rdma.rkey ^= ASTRAY;
@@ -240,7 +241,7 @@ static int add(struct ib_device *device)
 
 static struct ib_client client = { .name = "sdp_verbs_faults", .add = add };
 
-/* There is no end: devices keep these verbs. */
+/* The module has no exit function: devices keep these verbs. */
 static int __init verbs_faults_init(void)
 {
 	return ib_register_client(&client);

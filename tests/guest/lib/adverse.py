@@ -15,7 +15,7 @@ PARAMETERS = pathlib.Path("/sys/module/sdp_adverse/parameters")
 
 
 def load():
-    """Loads the module. Returns true if it is loaded."""
+    """Loads the module. Returns true if the module is loaded."""
     if PARAMETERS.exists():
         return True
     if not BUILT.exists() or not shutil.which("rdma") or subprocess.run(["insmod", BUILT]).returncode != 0:
@@ -26,7 +26,7 @@ def load():
 
 
 def behave(**settings):
-    """Applies the settings for that case. Returns them."""
+    """Applies the settings for a case. Returns them."""
     for file in PARAMETERS.iterdir():
         if file.stat().st_mode & 0o200 and (file.name != "seed" or "seed" in settings):
             file.write_text(str(int(settings.get(file.name, 0))))
@@ -72,8 +72,8 @@ def device(e, **settings):
 # methods of sending blocks.
 UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
 IN_BLOCKS = {"limits": 1}
-# Settings that wake pollers without an event. With EPOLLET that is one more edge, which epoll(7)
-# allows.
+# Settings that wake pollers without an event. With EPOLLET such a wakeup is one more edge, which
+# epoll(7) allows.
 FOR_NOTHING = ("spurious", "none")
 
 
@@ -89,7 +89,7 @@ class Mixture:
         self._seed = seed
 
     def begin(self):
-        """Returns true if such devices are possible."""
+        """Returns true if such devices are possible in this kernel."""
         if not load():
             return False
         if has_iommu():
@@ -98,7 +98,7 @@ class Mixture:
         return True
 
     def behave(self, case):
-        """Applies the settings for that case; returns them as text."""
+        """Applies the settings for a case; returns them as text."""
         dice = random.Random(f"{self._seed} {case.name}")
         may = UNSEEN if case.suite == "zcopy" or "zero_copy" in case.name else UNSEEN | IN_BLOCKS
         may = {name: most for name, most in may.items() if suits(case, [name])}

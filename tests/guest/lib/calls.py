@@ -220,7 +220,7 @@ def sendmmsg(sock, messages, flags=0):
 
 @anywhere
 def recvmmsg(sock, sizes, flags=0, timeout=None):
-    """One buffer per message. Returns the list of data received."""
+    """Each message has one buffer. Returns the list of data received."""
     keep = [[(ctypes.c_char * size)()] for size in sizes]
     vector = (Mmsghdr * len(sizes))()
     for slot, parts in zip(vector, keep):

@@ -89,7 +89,7 @@ def _kernel_stacks(group):
 
 def _stop(pid, errors):
     """Prints Python's own stacks, then kills the whole process group. Returns False if even SIGKILL
-    does not end it."""
+    does not end the group."""
     stacks = _kernel_stacks(pid)
     try:
         os.kill(pid, signal.SIGABRT)
@@ -118,8 +118,8 @@ def _reap(pid, seconds):
 
 
 def run(case, kind, six, scale=1.0, fatal=()):
-    """Runs a case for one family and returns its Outcome. One of the `fatal` errnos in any of its
-    threads and children ends the case: others might wait for bytes that never arrive."""
+    """Runs a case for one family and returns its Outcome. One of the `fatal` errnos in any thread
+    or child ends the case: others might wait for bytes that never arrive."""
     outcome = Outcome()
     reader, writer = os.pipe()
     errors = os.memfd_create("stderr")

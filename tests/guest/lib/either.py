@@ -7,7 +7,7 @@ import socket
 from . import consts, netns, observe, remote
 from .sock import Sock
 
-# Their counters in /proc/net/sdpstats.
+# Names of the protocols' counters in /proc/net/sdpstats.
 COUNTERS = {"connected_by_sdp": "- connected by SDP", "accepted_by_sdp": "- accepted by SDP", "accepted_by_tcp": "- accepted by TCP",
             "tcp_refused": "- TCP: refused", "tcp_unreachable": "- TCP: unreachable", "tcp_no_answer": "- TCP: no answer",
             "tcp_failed": "- TCP: failed", "tcp_remembered": "- TCP: remembered", "tcp_chosen": "- TCP: chosen", "tcp_option": "- TCP: option",
@@ -17,7 +17,7 @@ TCP, SDP = socket.IPPROTO_TCP, consts.IPPROTO_SDP
 
 
 def make(e, protocol=SDP, where="self"):
-    """A socket of AF_INET or AF_INET6."""
+    """Creates a socket of AF_INET or AF_INET6."""
     if where == "peer" and not netns.local():
         return e.keep(remote.RemoteSock.make(e.family, socket.SOCK_STREAM, protocol))
     with netns.inside(where):
@@ -42,8 +42,8 @@ def accept(e, listener):
 
 
 def protocol(sock):
-    """Returns the protocol of the socket: TCP's for one that has switched to TCP, whatever it began
-    as."""
+    """Returns the protocol of the socket: TCP's for a socket that has switched to TCP, whatever it
+    began as."""
     return sock.get(socket.SOL_SOCKET, consts.SO_PROTOCOL)
 
 

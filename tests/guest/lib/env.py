@@ -48,9 +48,9 @@ SAME = Same()
 class Task(threading.Thread):
     """A call running in its own thread, in the namespace of its creator."""
 
-    # Called with each error that ends a process (see child.run).
+    # Called with each error that ends a process of the case (see child.run).
     on_error = None
-    # These errors, in order.
+    # Errors that ended processes of the case, in order.
     errors = []
 
     def __init__(self, patience, function, *args):
@@ -139,7 +139,7 @@ class Child:
         self._pipe = reader
 
     def done(self, seconds):
-        """Returns true if its result arrives within that time."""
+        """Returns true if the child's result arrives within that time."""
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
         return bool(poller.poll(seconds * 1000))
@@ -226,7 +226,7 @@ class Env:
 
     def waited(self, since, seconds, what):
         """Checks that about this time has passed. Where ticks are late, as on a busy host, a timer
-        set meanwhile expires earlier by that time."""
+        set meanwhile expires earlier by that delay."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")
 
     def skip(self, reason):
@@ -249,7 +249,7 @@ class Env:
         return result if isinstance(result, str) and result.startswith("E") else "ok"
 
     def error_or(self, function, *args):
-        """Returns the result of a non-blocking call, None if it would block."""
+        """Returns the error of a non-blocking call, None if it would block."""
         try:
             return function(*args)
         except BlockingIOError:
@@ -308,7 +308,7 @@ class Env:
         with self.bound(where) as sock:
             return sock.port
 
-    # Waiting: always for an event
+    # Methods that wait: always for an event
 
     def wait(self, sock, events=select.POLLIN, patience=None):
         """Sleeps in poll() until one of the events; returns the mask as text."""
@@ -343,7 +343,7 @@ class Env:
 
     def lucky(self, attempt, unlucky, least=10):
         """Repeats `attempt`, whose result depends on timing, until it returns a true value: at
-        least this many times, and more if that took no time."""
+        least this many times, and more if the attempts took no time."""
         deadline, count = time.monotonic() + 2 * self.patience, 0
         while not attempt():
             count += 1
@@ -356,8 +356,8 @@ class Env:
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
     def quiet(self, sock, events, seconds):
-        """Checks that no such event happens for this long. Such a wait proves little: use it only
-        for events without another sign of their end."""
+        """Checks that no such event happens for this long. Such a wait proves little: use `quiet`
+        only for events without another sign of their end."""
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
@@ -378,8 +378,8 @@ class Env:
                 rested = True
 
     def _settle(self, sock):
-        """Waits until no byte is in flight to the peer; not for long, since bytes without space
-        there may be sent repeatedly."""
+        """Waits until no byte is in flight to the peer; not for long, since bytes that the peer has
+        no space for may be sent repeatedly."""
         deadline = time.monotonic() + self.patience / 10
         while calls.ioctl_int(sock, consts.SIOCOUTQ) != calls.ioctl_int(sock, consts.SIOCOUTQNSD) \
                 and time.monotonic() < deadline:
@@ -394,7 +394,7 @@ class Env:
                 with contextlib.suppress(OSError):
                     calls.ioctl_int(sock, consts.SIOCINQ)
 
-    # Other threads and processes
+    # Methods for other threads and processes
 
     def task(self, function, *args):
         return self.keep(Task(self.patience, function, *args))
@@ -424,8 +424,8 @@ class Env:
         return child.result()
 
     def interrupt_self(self, function, *names, when=lambda: True):
-        """As `interrupt`, in this process, as soon as `when` is true, for a call whose descriptor
-        no other process may have."""
+        """As `interrupt`, but in this process, as soon as `when` is true: for a call whose
+        descriptor no other process may have."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         signal.siginterrupt(signal.SIGUSR1, True)
@@ -458,15 +458,15 @@ class Env:
         try:
             yield
         finally:
-            # The device stays, unused. Deleting it drops the packet just being sent. rxe reports
-            # this as the failure of a QP, even of QP 1, which all connection setup uses
+            # The device stays, unused. Deleting the device drops the packet just being sent. rxe
+            # reports this as the failure of a QP, even of QP 1, which all connection setup uses
             # (docs/debugging.md).
             for where, device in hosts:
                 netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 
     def silent(self):
-        """Adds an address on the link that does not reply: its frames reach the peer, which does
-        not have it."""
+        """Adds an address on the link that does not reply: frames to it reach the peer, which does
+        not have that address."""
         self.needs_wire()
         host = "fd77::98" if self.six else "10.77.0.98"
         links = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))
@@ -474,7 +474,7 @@ class Env:
         return host
 
     def tcp(self, where="self"):
-        """Returns a TCP socket in addition to the one under test, for port spaces."""
+        """Returns a TCP socket in addition to the socket under test, for port spaces."""
         with netns.inside(where):
             return self.keep(Sock.make(self.family))
 

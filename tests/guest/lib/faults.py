@@ -10,7 +10,7 @@ from .calls import errname
 
 KINDS = ("failslab", "fail_page_alloc", "fail_usercopy")
 FOLDER = pathlib.Path("/sys/kernel/debug")
-# The module that lets verbs fail.
+# The kernel module that lets verbs fail.
 VERBS = pathlib.Path(__file__).resolve().parents[3] / "build" / "tests" / os.uname().release / "sdp_verbs_faults.ko"
 
 
@@ -27,15 +27,15 @@ def knob_is(kind, name):
 
 
 def text_of_module():
-    """Returns the address range of the module's code: only calls from there fail. (The size covers
-    all its memory, and no other module is called.)"""
+    """Returns the address range of the module's code: only calls from that range fail. (The range
+    covers all memory of the module, and no other module is called.)"""
     start = int(pathlib.Path("/sys/module/ib_sdp/sections/.text").read_text(), 16)
     size = int(next(line.split()[1] for line in open("/proc/modules") if line.startswith("ib_sdp ")))
     return start, start + size
 
 
 def only_the_module(*kinds):
-    """Faults of these kinds hit calls from the module, in any task."""
+    """Lets these kinds of faults hit calls from the module, in any task."""
     start, end = text_of_module()
     for kind in kinds or KINDS:
         for name, value in (("probability", 0), ("require-start", hex(start)), ("require-end", hex(end)), ("stacktrace-depth", 32),
@@ -58,14 +58,14 @@ def faults(kind, percent):
         knob(kind, "probability", 0)
 
 
-# More than ever fail.
+# A number of faults that no test reaches.
 EVERY = 1000000
 
 
 @contextlib.contextmanager
 def several(kind, times, **settings):
     """Makes the next `times` calls of a kind fail, unless the settings choose others. Yields a
-    function that counts them."""
+    function that returns the number of such failures."""
     only_the_module(kind)
     # Marks the kernel's log, so that messages about one kind can be distinguished from later ones.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
@@ -101,7 +101,7 @@ def nth(number, function):
             result = function()
         except OSError as error:
             result = errname(error)
-        # Number of calls still to be counted: none if it has failed.
+        # Number of calls still to be counted: none if a call has failed.
         left = int(os.pread(file, 20, 0))
         os.pwrite(file, b"0", 0)
         return result, left == 0

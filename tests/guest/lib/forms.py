@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs tested by a form: a server, a client, and the output that shows success. Each runs
-unmodified with TCP, then under sdp-run and under `sdpctl map`, to the peer and locally, and to a
-peer that only has TCP. Counters prove which transport carried the bytes.
+"""Programs tested by a form: a server, a client, and the output that shows success. Each program
+runs unmodified with TCP, then under sdp-run and under `sdpctl map`, to the peer and locally, and to
+a peer that only has TCP. Counters prove which transport carried the bytes.
 
 Without EVERY=1 in the environment, one program runs under sdp-run to the peer, and the next one
 mapped and local."""
@@ -20,7 +20,7 @@ from .registry import case
 
 PORT = 7460
 HOWS, PLACES = ("tcp", "sdp_run", "mapped"), ("by_rdma", "locally", "by_tcp")
-# Without EVERY, each program runs by one of these.
+# Without EVERY, each program runs in one of these two ways.
 IN_TURN = (("sdp_run", "by_rdma"), ("mapped", "locally"))
 ALL = {(how, place) for how in HOWS for place in PLACES} - {("tcp", "by_tcp")}
 EVERY = bool(os.environ.get("EVERY"))
@@ -57,7 +57,7 @@ class Started(Way):
 
 
 def form(needs, server, client, says, sent, received, files=None, also=None, name="", also_by=(), ways=ALL, tcp=True, timeout=120):
-    """Registers the cases of one program. Returns a function that runs it on any Way.
+    """Registers the cases of one program. Returns a function that runs the program on any Way.
 
     server, client: command lines. The client ends by itself; its last line of output is `says`.
     files: contents of files to write before, by name.

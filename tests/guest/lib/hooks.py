@@ -15,8 +15,8 @@ PROG_LOAD, LINK_CREATE = 5, 28
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446, 38
 BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
-# Type of the program, its attach types for IPv4 and IPv6, and the offset of the port in its
-# context.
+# For each hook: the program type, its attach types for IPv4 and IPv6, and the offset of the port in
+# its context.
 CREATE, BIND, POST_BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (9, (12, 13), 44), (18, (10, 11), 24)
 
 

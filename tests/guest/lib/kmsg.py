@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Kernel messages during a case."""
+"""Reads kernel messages of a case."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Results as KTAP: one level of subtests, one for each suite."""
+"""Prints results as KTAP: one level of subtests, one for each suite."""
 
 
 class Report:

@@ -130,7 +130,7 @@ def protocol_of(family, kind=socket.SOCK_STREAM, protocol=0):
 
 
 def asks(e, name=None, user=None, group=None):
-    """Returns SO_PROTOCOL of a TCP socket made by such a process."""
+    """Returns SO_PROTOCOL of a TCP socket made by a process with that identity."""
     family = socket.AF_INET6 if e.six else socket.AF_INET
 
     def run():

@@ -31,8 +31,8 @@ def _call(name, *args):
 
 def _patient_kernel():
     """Raises the time after which the kernel warns. ib_core removes hundreds of files from sysfs
-    before rxe releases its network device, which can take longer than 10 s on a busy machine. A
-    device that is never released is still reported."""
+    before rxe releases its network device, which can take longer than 10 s on a busy machine. The
+    kernel still reports a device that is never released."""
     sysctl("core/netdev_unregister_timeout_secs", 120)
 
 
@@ -68,7 +68,7 @@ def here():
 
 
 def unshare():
-    """Creates a namespace for this process alone, which represents all hosts from now on."""
+    """Creates a namespace for this process alone, which stands for all hosts from now on."""
     _call("unshare", CLONE_NEWNET)
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     _spaces["peer"] = _spaces["self"]
@@ -151,8 +151,8 @@ def local():
 
 @contextlib.contextmanager
 def inside(name):
-    """Moves the calling thread to that namespace within the block; sockets created there stay
-    there."""
+    """Moves the calling thread to that namespace within the block; sockets that it creates
+    meanwhile stay there."""
     if name == "self":
         yield
         return
@@ -166,7 +166,7 @@ def inside(name):
 
 
 def run(name, command):
-    """Runs a command there; returns its output, or raises an exception with it."""
+    """Runs a command in that namespace; returns its output, or raises an exception with it."""
     words = command.split()
     if name == "peer" and not local():
         name, words = "self", ["peer", *words]
@@ -216,7 +216,7 @@ def firewall():
 
 def tidy():
     """Removes leftovers of an interrupted case: a host that does not reply for its address, and
-    neighbours that were set by hand or do not reply."""
+    neighbour entries that were set by hand or do not reply."""
     for name in hosts():
         try:
             link = device(name)

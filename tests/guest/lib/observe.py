@@ -58,7 +58,7 @@ def choices(where="self"):
 
 
 def stats(where="self"):
-    """The counters by name."""
+    """Returns the counters by name."""
     counters = {}
     for line in read(STATS, where).splitlines():
         name, colon, value = line.rpartition(":")

@@ -8,8 +8,8 @@ from .remote import anywhere
 _PERIOD = 1000003           # prime, so that no buffer size divides it
 
 
-# Made once, before the processes of the cases: this takes 40 ms in emulation. Each seed uses a
-# different offset.
+# The pattern is made once, before the processes of the cases, because that takes 40 ms in
+# emulation. Each seed uses a different offset.
 _RANDOM = random.Random(7).randbytes(_PERIOD)
 
 
@@ -57,8 +57,8 @@ def send(sock, seed, total, sizes, flags=0):
 
 @anywhere
 def receive(sock, seed, total, sizes, flags=0):
-    """Receives and checks `total` bytes. Returns their number, which is lower if the stream ends
-    early."""
+    """Receives and checks `total` bytes. Returns the number of bytes, which is lower if the stream
+    ends early."""
     checker, turn = Checker(seed), 0
     while checker.count < total:
         data = sock.recv(min(sizes[turn % len(sizes)], total - checker.count), flags)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes as those of a pod: no capability, no RDMA device in /dev, 8 MiB of memory to lock."""
+"""Makes processes like those of a pod: no capability, no RDMA device in /dev, 8 MiB of memory to
+lock."""
 
 import os
 import resource
@@ -35,6 +36,6 @@ def enter(memlock=MEMLOCK):
 
 
 def capabilities():
-    """Returns the sets of the calling process that are not empty."""
+    """Returns the capability sets of the calling process that are not empty."""
     lines = (line.split() for line in open("/proc/self/status") if line.startswith("Cap"))
     return [name for name, value in lines if int(value, 16)]

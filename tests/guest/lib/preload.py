@@ -16,7 +16,8 @@ BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "relea
 # A long timeout, and no cache of peers: neither a slow machine nor an earlier case makes a
 # connection use TCP.
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-# Python without `site`: the programs do not need it, and importing it doubles their start time.
+# Python without `site`: the programs do not need this module, and importing it doubles their start
+# time.
 ECHO = ("python3", "-S", str(HERE / "echo.py"))
 
 
@@ -31,7 +32,8 @@ def be_patient(e):
 
 
 def under(e, command, rules=None, log="stderr:7", patient=True):
-    """The command, under sdp-run. Rules are statements; without any, the library's own apply."""
+    """Returns the command, under sdp-run. Rules are statements; without any, the library's own
+    apply."""
     if patient:
         be_patient(e)
     for name in ("sdp-run", "libsdp.so"):
@@ -79,7 +81,8 @@ class Carried:
 
 
 def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp")):
-    """Registers the function as one case for each Way. It gets the case's environment and the Way.
+    """Registers the function as one case for each Way. The function gets the case's environment and
+    the Way.
     """
     def mark(function):
         for name in ways:
@@ -93,7 +96,8 @@ def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp"
 
 
 class Way:
-    """Host of a server, its address for the clients, and the transport that has to carry the bytes.
+    """Way of a connection: the server's host, its address for the clients, and the transport that
+    has to carry the bytes.
 
     by_rdma: to the peer, both ends under sdp-run. locally: through 127.0.0.1, both under sdp-run,
     no RDMA device. by_tcp: to a peer without SDP, with only the client under sdp-run."""
@@ -115,7 +119,7 @@ class Way:
                 self.e.skip(f"{program} is not installed")
 
     def started(self, command):
-        """Returns a command started in such a way that it uses SDP."""
+        """Returns a command so started that its sockets use SDP."""
         return under(self.e, command, log="stderr:8")
 
     def server(self, command, port, tcp=True):
@@ -151,7 +155,7 @@ class Way:
 
 
 def tcp_segments(where="self"):
-    """Returns the segments that TCP has sent and received there."""
+    """Returns the segments that TCP has sent and received on a host."""
     names, values = (line.split() for line in observe.read("/proc/thread-self/net/snmp", where).splitlines() if line.startswith("Tcp:"))
     counters = dict(zip(names, values))
     return int(counters["OutSegs"]) + int(counters["InSegs"])

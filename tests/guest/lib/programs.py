@@ -32,18 +32,18 @@ class Program:
         e.keep(self)
 
     def output(self, seconds):
-        """Returns its standard output once it has ended successfully."""
+        """Returns the program's standard output once it has ended successfully."""
         return self.outputs(seconds)[0]
 
     def outputs(self, seconds):
-        """As `output`, with its standard error."""
+        """As `output`, with the program's standard error."""
         status, out, err = self.ended(seconds)
         if status:
             raise CaseFailure(f"{self.name} ended with {status}: {(out + err).strip()[-500:]}")
         return out, err
 
     def ended(self, seconds):
-        """Returns its status, of any value, and both outputs."""
+        """Returns the program's status, of any value, and both outputs."""
         try:
             out, err = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -53,7 +53,7 @@ class Program:
         return self._process.returncode, out, err
 
     def line(self):
-        """Returns the next line of its standard output."""
+        """Returns the next line of the program's standard output."""
         return self._process.stdout.readline()
 
     def end(self):
@@ -62,7 +62,7 @@ class Program:
         self._process.communicate()
 
     def said(self):
-        """Ends it. Returns the end of its output."""
+        """Ends it. Returns the end of the program's output."""
         self._process.kill()
         out, err = self._process.communicate()
         return (out + err).strip()[-500:]
@@ -72,7 +72,7 @@ class Program:
 
 
 def on(where, command):
-    """Returns the command that has to be started here to run there."""
+    """Returns the command that has to be started on this host to run on `host`."""
     if where == "self":
         return command
     if netns.made_here():
@@ -88,7 +88,7 @@ def put(e, path, content):
 
 def compiled(e, name="Transfer", path=""):
     """Returns the folder with the classes of NAME.java, on both hosts: compiled by
-    scripts/programs, or once by this function. `path`: other classes that it uses."""
+    scripts/programs, or once by this function. `path`: other classes that the program uses."""
     if (CLASSES / name).is_dir():
         return str(CLASSES / name)
     if not shutil.which("javac"):

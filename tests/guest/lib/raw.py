@@ -28,8 +28,8 @@ ROOM = 1 << 20
 
 
 def tidy():
-    """Frees raw peers whose sockets are closed. Otherwise they stay until the next command, and
-    hold the module."""
+    """Frees raw peers whose sockets are closed. Otherwise such connections stay until the next
+    command, and hold the module."""
     if os.path.exists(FILE):
         with open(FILE, "w") as file:
             file.write("tidy")
@@ -111,7 +111,7 @@ class Command:
             raise OSError(error.errno, f"{words}: {os.strerror(error.errno)}") from None
 
     def trial(self, *words):
-        """Returns False if it has to be repeated."""
+        """Returns False if the attempt has to be repeated."""
         try:
             self(*words)
         except OSError as error:
@@ -128,8 +128,8 @@ class State:
 
 
 class Raw:
-    """Raw end of a connection whose socket is `sock`. Omitted fields get the values that the
-    sequence requires."""
+    """Raw end of a connection whose socket is `sock`. Omitted fields of a message get the values
+    that the sequence requires."""
 
     def __init__(self, e, sock, command):
         self._e, self._sock, self._command = e, sock, command
@@ -174,7 +174,7 @@ class Raw:
         return True
 
     def send(self, mid, extended=b"", payload=b"", flags=0, bufs=64, mseq=None, ack=None, length=None):
-        """Posts a message: the next one, or the one described by the arguments."""
+        """Posts the next message, or the one described by the arguments."""
         self.poll()
         if self.polite:
             self._e.until(lambda: self.poll() is not None and self._bufs > self.mseq - self._acked, "a credit", self.patience)
@@ -218,7 +218,7 @@ class Raw:
 
     def expect(self, *mids, payload=False, patience=None):
         """Returns the next message of one of these kinds, or of any kind, with payload if required.
-        Skips messages before it."""
+        Skips earlier messages."""
         def look():
             self.poll()
             while self._heard:
@@ -229,7 +229,7 @@ class Raw:
         return self._e.until(look, lambda: f"no message {[hex(mid) for mid in mids]}: {self.state().__dict__}", patience)
 
     def heard(self):
-        """Returns all received messages that were not expected yet."""
+        """Returns all received messages that `expect` has not returned."""
         self.poll()
         heard, self._heard = self._heard, []
         return heard
@@ -247,14 +247,14 @@ class Raw:
         return Lent(self, address, key, handle, memory.size - offset if size is None else size)
 
     def read(self, memory, size, address, key):
-        """READs by RDMA into memory; returns true if it was executed."""
+        """READs by RDMA into memory; returns true if the READ was executed."""
         return self._transfer("read", "into", memory, size, address, key)
 
     def write(self, memory, size, address, key):
         return self._transfer("write", "from", memory, size, address, key)
 
     def pin(self, memory, way):
-        """Pins memory for transfers "from" or "into" it; returns its handle."""
+        """Pins memory for transfers "from" or "into" it; returns the handle."""
         self("pin", memory.address, memory.size, way, self._at)
         return self._numbers(1)[0]
 
@@ -317,7 +317,7 @@ class Lent:
 
 
 class Bed:
-    """A victim, an ordinary socket on the peer's side, and attackers on this side."""
+    """A victim, which is an ordinary socket on the peer's side, and attackers on this side."""
 
     def __init__(self, e):
         self.e, self.command = e, Command(e)

@@ -20,8 +20,8 @@ class Case:
         self.timeout, self.hosts, self.brief, self.messages = timeout, hosts, brief, messages
 
     def family_in_turn(self):
-        """Returns one of its families, the same in every run: the name decides, so that a new case
-        does not affect others."""
+        """Returns one of the case's families, the same in every run: the name decides, so that a
+        new case does not affect others."""
         return self.families[zlib.crc32(self.name.encode()) % len(self.families):][:1]
 
 
@@ -59,7 +59,7 @@ def others(names):
 
 
 def select(cases, words):
-    """Returns the cases whose name is, or begins with, one of the words (all without words)."""
+    """Returns the cases whose names are, or begin with, one of the words (all without words)."""
     if not words:
         return cases
     chosen = [case for case in cases

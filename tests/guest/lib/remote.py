@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sockets of another machine: with two guests, an agent on the peer holds the peer's sockets.
 
-The agent listens on TCP. Each thread of a case has its own connection to it, and the agent a thread
-for each, so that a blocking call blocks only its caller. The sockets of a case are closed when its
-last connection ends."""
+The agent listens on TCP. Each thread of a case has its own connection to the agent, and the agent a
+thread for each, so that a blocking call blocks only its caller. The sockets of a case are closed
+when its last connection ends."""
 
 import functools
 import importlib
@@ -94,7 +94,8 @@ class RemoteSock:
         return _ask("make", domain, kind, protocol)
 
     def call(self, module, name, args, named):
-        """Runs a function of a module there, with this socket as its first argument."""
+        """Runs a function of a module on the socket's machine, with the socket as its first
+        argument."""
         return _ask("function", module, name, self._number, args, named)
 
     @property

@@ -13,7 +13,7 @@ KEPT = 16
 
 
 def resources():
-    """Returns the number of each kind that the RDMA devices have."""
+    """Returns the number of each kind of object that the RDMA devices have."""
     text = subprocess.run(["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True).stdout
     return {(device["ifname"], kind): count for device in json.loads(text) for kind, count in device.items()
             if kind in ("pd", "cq", "qp", "mr", "srq")}
@@ -28,7 +28,7 @@ def queues(free=False):
 
 
 def same(now, before):
-    """Returns True if both are the same, except for cached queues of later connections: two
+    """Returns True if both counts are the same, except for cached queues of later connections: two
     completion queues and a protection domain each."""
     kept = {device: now[device, "pd"] - before[device, "pd"] for device, kind in before if kind == "pd"} if now.keys() == before.keys() else None
     return kept is not None and all(
@@ -36,7 +36,7 @@ def same(now, before):
 
 
 class Nothing:
-    """Resources that existed before, which must be the same afterwards."""
+    """Checks that the resources after a block are those before it."""
 
     def __init__(self, e):
         self._e = e

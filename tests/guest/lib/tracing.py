@@ -12,7 +12,7 @@ LINE = re.compile(r"\s(?P<event>sdp_\w+): (?P<fields>.*)$")
 
 @contextlib.contextmanager
 def tracing(e, *events):
-    """Opens a trace instance for these events. Returns a function that reads it."""
+    """Opens a trace instance for these events. Returns a function that reads the trace."""
     instance = TRACING / "instances" / f"sdp-test-{os.getpid()}"
     instance.mkdir()
     try:

@@ -10,8 +10,8 @@ import tempfile
 from . import netns
 from .env import CaseFailure
 
-# Only RoCE frames that begin a message. The later packets of a message, RDMA payload, and the zeros
-# in RTU, DREQ and DREP are not SDP, although the dissector decodes them as SDP.
+# Selects only RoCE frames that begin a message. The later packets of a message, RDMA payload, and
+# the zeros in RTU, DREQ and DREP are not SDP, although the dissector decodes them as SDP.
 MESSAGES = ("infiniband_sdp && ((infiniband.bth.opcode == 4 || infiniband.bth.opcode == 0) || "
             "infiniband.mad.attributeid == 0x0010 || infiniband.mad.attributeid == 0x0013)")
 MARKER = 4790                   # nobody listens there
@@ -50,8 +50,8 @@ class Capture:
             raise CaseFailure(f"tcpdump lost frames: {said.strip()}")
 
     def _mark(self):
-        """Sends a datagram that ends the capture: once it is in the file, all earlier packets are,
-        too."""
+        """Sends a datagram that ends the capture: once it is in the file, so are all earlier
+        packets."""
         word = os.urandom(16)
         family = socket.AF_INET6 if self._e.six else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sock:

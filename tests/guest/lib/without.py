@@ -26,8 +26,8 @@ def sides(name):
 
 
 def each_side(timeout=120, brief=True):
-    """Registers the function as one case for each side without the module. It gets the case's
-    environment and a Without."""
+    """Registers the function as one case for each side without the module. The function gets the
+    case's environment and a Without."""
     def mark(function):
         for name in sides(function.__name__):
             def run(e, name=name):
@@ -67,7 +67,7 @@ class Without(Way):
         return program
 
     def client(self, command, patience=12):
-        """Returns its output. Under sdp-run the library prints the reason for TCP."""
+        """Returns the program's output. Under sdp-run the library prints the reason for TCP."""
         command = [str(word) for word in command]
         program = Program(self.e, command if self._mapped else under(self.e, command), "peer")
         out, told = program.outputs(self.e.patience * patience)

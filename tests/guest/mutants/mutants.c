@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A library to preload that breaks the socket calls in one way, selected by MUTANT, to test the
- * guest tests. Mutations that need a certain moment take effect every third time.
+ * guest tests. Mutations that depend on timing take effect every third time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""An echo server and its clients, each in several common styles. None of them uses SDP by name.
+"""An echo server and its clients, each in several common styles. None of these programs uses SDP by
+name.
 
     echo.py server threads|forks|started|asyncio|selectors|poll|select HOST PORT CONNECTIONS
     echo.py client blocking|timeout|hurried|asyncio|selectors HOST PORT CONNECTIONS BYTES
@@ -107,7 +108,7 @@ def by_selectors(listener, count, selector):
                     waiting[sock] = waiting[sock][sock.send(waiting[sock]):]
                 except BlockingIOError:
                     pass
-            # It reads again once all bytes are sent.
+            # The server reads again once all bytes are sent.
             selector.modify(sock, selectors.EVENT_WRITE if waiting[sock] else selectors.EVENT_READ)
 
 

@@ -5,9 +5,9 @@
     transfer.py receive ADDRESS PORT FILE [--tcp]
     transfer.py send    ADDRESS PORT FILE [--tcp]
 
-Both print `BYTES SHA-256 SECONDS`. The receiver sends its SHA-256 to the sender, which
-compares it: the sender's status is 0 only if they are equal. The sender waits up to a minute for the
-receiver to listen."""
+Both ends print `BYTES SHA-256 SECONDS`. The receiver sends its SHA-256 to the sender, which
+compares it: the sender's status is 0 only if both are equal. The sender waits up to a minute for
+the receiver to listen."""
 
 import argparse
 import hashlib

@@ -31,7 +31,7 @@ CASES = (
 
 @case(families=("v4",))
 def answers(e):
-    """Neither end polls: each message needs a completion event."""
+    """Neither end polls the adapter: each message needs a completion event."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             near, far = e.pair()
@@ -46,8 +46,9 @@ def answers(e):
 
 @case(families=("v4",), reference=False)
 def out_of_order(e):
-    """The completion of a SEND overtakes that of an earlier READ, as on siw. The READ may not have
-    written the memory yet: the connection ends, and the reader gets no byte of it."""
+    """The completion of a SEND overtakes that of an earlier READ, as on siw. The READ of the
+    earlier request may not have written the memory yet: the connection ends, and the reader gets no
+    byte of the memory."""
     size = 1 << 16
     near, far = e.pair()
     eager(near)
@@ -73,7 +74,7 @@ def out_of_order(e):
 
 
 def on_device(name, settings, other, module=__name__):
-    """Runs the case on that device."""
+    """Runs another suite's case on that device."""
     def run(e):
         with adverse.device(e, **settings):
             other.function(e)

@@ -35,7 +35,7 @@ EVENTS = {"DEVICE_FATAL": 8, "PORT_ACTIVE": 9, "PORT_ERR": 10, "LID_CHANGE": 11,
 
 
 class Lost(Exception):
-    """No connection could be made."""
+    """The connection could not be made."""
 
 
 def connected(e, listener, zero_copy):
@@ -90,7 +90,8 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
 
 
 def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None):
-    """Runs one connection. Returns true if it survived. `told` collects the errors of its calls."""
+    """Runs one connection. Returns true if the connection survived. `told` collects the errors of
+    its calls."""
     try:
         pair = connected(e, listener, zero_copy)
     except Lost:
@@ -169,7 +170,7 @@ def by_itself(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def told(e):
-    """Events of the device and its port do not end a connection."""
+    """Asynchronous events of the device and its port do not end a connection."""
     with adverse.device(e):
         for name, number in EVENTS.items():
             ends = exchange(e, e.listen(), False, lambda: adverse.behave(event=number))

@@ -28,7 +28,7 @@ CASES = (
     "close.closing.with_much_queued", "close.shutdown.behind_data",
     "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted", "zcopy.blocks.both_ways",
     "zcopy.blocks.vectors", "zcopy.blocks.reader_times_out",
-    # rxe underlies these devices: faults after a loss need the same workarounds
+    # rxe underlies these devices, so cases with losses need the same workarounds
     "stress.faults.loss_without_copies",
 )
 
@@ -41,7 +41,7 @@ def both_ways(e):
         with adverse.device(e, **settings):
             before = adverse.read("windows")
             e.check(before > 0, "the device has no mappings: it has no addresses of its own")
-            # otherwise no check covers this device
+            # otherwise DMA debugging does not cover this device
             e.check(not DEBUG.exists() or " sdp_adverse " in (DEBUG / "dump").read_text(), "its mappings are not noted for what looks at the DMA API")
             for zero_copy, cache in ((False, -1), (True, -1), (False, 1), (True, 1)):
                 adverse.behave(**settings)
@@ -73,8 +73,8 @@ def failing(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def no_address_now(e):
-    """File pages without a DMA address are retried after a pause, not continuously. Finally they
-    arrive."""
+    """File pages without a DMA address are retried after a pause, not continuously. Once a DMA
+    address is available, the bytes arrive."""
     with adverse.device(e, iommu=ON):
         near, far, file = spliced.sending(e, MIB)
         adverse.behave(iommu=ON, fail_dma=1000)
@@ -91,7 +91,7 @@ def no_address_now(e):
 @case(reference=False, families=("v4",), timeout=120)
 def failing_for_collected_pages(e):
     """File pages cannot be mapped for a while: no byte is lost or reordered, and the pages are sent
-    once they can be mapped. Waiting pages are freed with their connection."""
+    once they can be mapped. Waiting pages of a connection are freed with it."""
     for lost in (False, True):
         with adverse.device(e, iommu=ON):
             near, far, file = spliced.sending(e, spliced.PIECE)

@@ -11,8 +11,8 @@ from ..zcopy import pieces, spliced
 from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
 from ..zcopy.notified import Told, give, memory_of
 
-# Number of refusals for a queue pair: the attempts take longer than ten seconds. For other objects
-# one refusal per attempt.
+# Number of refusals for a queue pair: the attempts take longer than ten seconds. Creation of other
+# objects is refused once per attempt.
 REFUSALS = 17
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 
@@ -115,8 +115,8 @@ def without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def pages_without_regions(e):
-    """As `without_regions`, for pages of files and for non-blocking sends. A block that cannot be
-    read is refused: no task would cancel it."""
+    """As `without_regions`, for pages of files and for non-blocking sends. A block that the peer
+    cannot read is refused: no task would cancel it."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far, file = spliced.sending(e, 3 * MIB + 5000)
@@ -173,7 +173,8 @@ def busy(e):
 @case(reference=False, families=("v4",), timeout=180)
 def refused(e):
     """A driver refuses to destroy queue pairs for a long time: the removal of the device waits, and
-    the kernel's log contains the reason. Afterwards no resource is left."""
+    the kernel's log contains the reason. After the driver has destroyed them, no resource is
+    left."""
     log, device = kmsg.Log(), netns.device()
     with either.parameters(spare_queues=0), adverse.device(e, busy=REFUSALS):
         try:
@@ -195,7 +196,7 @@ def refused(e):
 def resent(e, gone):
     """A connection is dissolved during a send of several blocks, which waits until the queue pair
     is destroyed. Meanwhile the socket has another connection with blocks in flight, `gone` of which
-    are complete. Returns true if that happened."""
+    are complete. Returns true if the situation occurred."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)
@@ -230,7 +231,7 @@ def resent(e, gone):
 @case(reference=False, families=("v4",), timeout=180)
 def busy_beside_another_connection(e):
     """A call waits until a queue pair is destroyed, which takes long. Memory of the socket's next
-    connection is not confused with the call's."""
+    connection is not confused with memory of that call."""
     with either.parameters(spare_queues=0):
         for gone in range(3):
             e.lucky(lambda: resent(e, gone), "the call had come back before")

@@ -100,7 +100,7 @@ def not_here(e):
 def no_unicast(e):
     """Multicast and broadcast."""
     for host in ("ff02::1", "ff0e::7") if e.six else ("224.0.0.1", "239.1.2.3", "255.255.255.255", "10.77.0.255"):
-        # TCP allows it for IPv4, without use.
+        # TCP allows this address for IPv4, without use.
         e.note(host, bound_name(e, calls.sa(host, 0))[0], sdp=OneOf("EADDRNOTAVAIL", "EINVAL" if e.six else "ok"),
                because="no RDMA device has such an address")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`rdma system set netns exclusive`: devices belong to one namespace. Only with two guests: the
+"""`rdma system set netns exclusive`: devices belong to one namespace. This needs two guests: the
 mode can only be set while a single network namespace exists."""
 
 import os
@@ -12,9 +12,9 @@ OWN, INSIDE, CONTAINER = "10.79.0.1", "10.79.0.2", "inner"
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=120)
 def devices(e):
-    """All of rxe's devices belong to the first namespace. Another namespace cannot use them, even
-    if it contains the network device of one. The first namespace and the other host are not
-    affected."""
+    """All of rxe's devices belong to the first namespace. Another namespace cannot use rxe's
+    devices, even if it contains the network device of one. The first namespace and the other host
+    are not affected."""
     netns.run("self", "rdma system set netns exclusive")
     try:
         for mode in ("exclusive", "shared"):
@@ -47,7 +47,7 @@ def devices(e):
 
 
 def chosen(mode):
-    """The mode cannot be set while other namespaces exist."""
+    """The exclusive mode cannot be set while other namespaces exist."""
     try:
         netns.run("self", f"rdma system set netns {mode}")
     except RuntimeError:

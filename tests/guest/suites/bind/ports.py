@@ -44,7 +44,7 @@ def ephemeral(e):
 
 @case
 def ephemeral_range(e):
-    """The range is the namespace's sysctl, including its last port."""
+    """The range of ephemeral ports is the namespace's sysctl, including its last port."""
     with knob("ipv4/ip_local_port_range", "40000 40003"):
         ports = [e.bound("self").port for _ in range(4)]
         e.note("ports", sorted(ports))
@@ -120,7 +120,7 @@ def refused_afterwards(e):
 
 def conflict(e, hosts, first, second):
     """Binds two sockets to one port, each (address, reuse, listening). Returns the result of the
-    second."""
+    second bind."""
     def make(address, reuse, listening, port):
         sock = e.socket()
         if reuse:
@@ -206,7 +206,7 @@ def reuseport_shares(e):
                     e.keep(sock.accept()[0])
                     accepted[number] += 1
     e.note("accepted", sum(accepted))
-    # chance produces this once in 2^31
+    # by chance this fails once in 2^31 runs
     e.check(all(accepted), f"of {total} connections the listeners got {accepted}")
 
 

@@ -37,7 +37,7 @@ def plain(e):
 @case(reference=False, families=("v4",), timeout=120)
 def slow_reader(e):
     """Bytes sent before close(2) arrive, however long the reader takes, while it makes progress.
-    (Earlier versions dropped them after 60 s.)"""
+    (Earlier versions dropped the bytes after 60 s.)"""
     e.needs_wire()
     near, far = e.pair()
     sent = e.fill(near)

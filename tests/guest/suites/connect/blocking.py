@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking connect(): success, each kind of failure, and the events that end the wait."""
+"""Blocking connect(): success, each kind of failure, and the events that end its wait."""
 
 import socket
 import struct
@@ -345,7 +345,7 @@ def disconnect(e):
 
 @case
 def disconnect_bound(e):
-    """The address and port of bind(2) stay."""
+    """The socket keeps the address and port of bind(2)."""
     listener = e.listen()
     near = e.bound("self")
     port = near.port

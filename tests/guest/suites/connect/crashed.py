@@ -20,8 +20,8 @@ def new_device():
 
 @case(reference=False, timeout=60)
 def comes_back(e):
-    """The host reconnects at once. The other ends of its old connections then get the end of the
-    stream."""
+    """The host reconnects at once. The other ends of the host's old connections then get the end of
+    the stream."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     new_device()

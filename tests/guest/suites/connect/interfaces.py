@@ -19,7 +19,7 @@ SLAVES = "s0", "s1"
 def interfaces(e, modules, name, *commands):
     """Yields the addresses of an interface created on both hosts by `ip` commands.
 
-    DEV in a command is the port's device, N is 1 or 2."""
+    In a command, DEV stands for the port's device and N for 1 or 2."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     for module in modules.split():
@@ -128,7 +128,7 @@ def vrf(e):
 def bonds(e, mode="active-backup", vlan=None):
     """Yields the addresses of a bond of two devices on each host, with rxe on the bond.
 
-    They are on the bond or on a VLAN of it."""
+    The addresses are on the bond or on a VLAN of it."""
     if netns.is_one() or not netns.local():
         e.skip("the bonds need a second and a third wire between two namespaces")
     subprocess.run(["modprobe", "-a", "bonding", "8021q"], check=True)
@@ -237,7 +237,8 @@ def bond_in_transfer(e):
         netns.run("self", f"ip link set {first} down")
         rest, error = received(far, length - len(head))
         got = head + rest
-        # Once the sender was in send(2) for 40 s after the receiver had its error; cause unknown.
+        # Once the sender stayed in send(2) for 40 s after the receiver had its error; cause
+        # unknown.
         e.until(lambda: not sent.is_alive(), "the end of the send", 4 * e.patience)
         e.equal(got == data[:len(got)], True, "the bytes that arrived")
         if len(got) < length:

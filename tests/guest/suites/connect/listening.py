@@ -47,8 +47,8 @@ def calls_on_a_listener(e):
 
 @case(reference=False, timeout=60)
 def anew(e):
-    """If a listener closes, a connection in progress does not go to the next listener of the port,
-    and uses no place in its backlog."""
+    """If a listener closes, a connection in progress to it does not go to the next listener of the
+    port, and uses no place in that listener's backlog."""
     with e.netem("delay 200ms"):
         listener = e.listen(backlog=0)
         old = e.socket()
@@ -66,8 +66,8 @@ def anew(e):
 
 @case(families=("v4",), reference=False, timeout=300)
 def never_ready(e):
-    """A client that never confirms the reply holds a place in the backlog for a minute. After that,
-    the place is free for other clients."""
+    """A client that never confirms the reply holds a place in the backlog for a minute. After that
+    minute the place is free for other clients."""
     listener = e.listen(backlog=0)
 
     def here():
@@ -86,7 +86,7 @@ def never_ready(e):
         near.close()
         if in_time:
             return True
-        # its message may still be in flight; allows more time for the next one
+        # the client's last message may still be in flight; allows more time for the next connection
         wire("self", "delay 100ms")
         wire("peer", "delay 3s")
         listener.accept()[0].close()
@@ -253,7 +253,7 @@ def turned_away(e):
 
 def crowd(e, listener, number):
     """Starts non-blocking connects one after another. Returns the number that succeeded at once,
-    and all of them."""
+    and all sockets."""
     e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
     listener.accept()[0].close()
     socks, through = [], 0
@@ -268,7 +268,8 @@ def crowd(e, listener, number):
 
 
 def admit(e, listener, socks):
-    """Accepts all these connections; each sends its port once connected, and gets a reply."""
+    """Accepts all these connections; each client sends its port once connected, and gets a
+    reply."""
     poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
     for sock in socks:
         poller.register(sock.fileno(), select.POLLOUT)

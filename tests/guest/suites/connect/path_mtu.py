@@ -58,7 +58,7 @@ def ipproto_has_no_fallback(e):
 
 
 def next_one_works(e, change):
-    """Checks that a connection fails after `change`, and that the next one transfers data.
+    """Checks that a connection fails after `change`, and that the next connection transfers data.
 
     `change(near, far, until_then)` returns the failing end; the ExitStack is unwound with the
     case."""

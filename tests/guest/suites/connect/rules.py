@@ -79,7 +79,7 @@ def elsewhere(e):
                 e.until(lambda: either.protocol(sock) == either.TCP, "TCP")
             else:
                 e.equal(e.error(sock.connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")
-            # this does not record the host as one without SDP
+            # this failure does not record the host as one without SDP
             near = e.connect(listener)
             e.equal(near.get(socket.IPPROTO_TCP, consts.SDP_ROUTE) if e.ipproto else 0, 0, "the next one")
     finally:

@@ -215,7 +215,7 @@ def without(*families):
         return struct.pack("=HBBI", code, yes, no, number)
 
     load, equal, give = 0x20, 0x15, 0x06
-    # The system call and its first argument.
+    # The filter compares the system call and its first argument.
     code = instruction(load, 0) + instruction(equal, SOCKET_CALL, 0, len(families) + 1) + instruction(load, 16)
     code += b"".join(instruction(equal, family, len(families) - at) for at, family in enumerate(families))
     code += instruction(give, 0x7fff0000) + instruction(give, 0x50000 | errno.EAFNOSUPPORT)
@@ -227,7 +227,7 @@ def without(*families):
 
 @case(reference=False)
 def kept_away(e):
-    """seccomp(2) denies a process the families, and nothing else."""
+    """seccomp(2) denies a process SDP's families, and no other call."""
     def attempts():
         before = e.error(socket.socket, e.domain)
         without(consts.AF_INET_SDP, consts.AF_INET6_SDP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Buffers: their contents, and when space is free again."""
+"""Contents of socket buffers, and the moment when their space is free again."""
 
 import select
 import socket

@@ -269,7 +269,8 @@ def released_by_options(e):
 
 @case
 def released_by_the_end_of_a_file(e):
-    """sendfile(2) announces more bytes than the file has."""
+    """sendfile(2) announces more bytes than the file has: the held-back bytes are sent at its
+    end."""
     near, far = e.pair()
     with tempfile.TemporaryFile() as file:
         file.write(bytes(5000))

@@ -24,7 +24,8 @@ def notice(e, sock, room=512):
 
 
 def until(e, sock, last):
-    """All notifications up to that of send number `last`; each number once and in order."""
+    """Returns all notifications up to that of send number `last`; each number comes once and in
+    order."""
     told, next_one = [], 0
     while next_one <= last:
         e.equal(sock.mask_when(0, e.patience), "ERR", "poll() for nothing but errors")

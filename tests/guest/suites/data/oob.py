@@ -23,7 +23,7 @@ def at_mark(sock):
 
 
 def urgent(e, sock):
-    """Waits for a readable urgent byte. Returns the mask."""
+    """Waits for a readable urgent byte. Returns the mask of poll(2)."""
     return e.wait_mask(sock, "PRI")
 
 
@@ -133,14 +133,14 @@ def peek_crosses_no_mark(e):
 
 @case(timeout=60)
 def peek_while_another_comes(e):
-    """The urgent byte comes first, and is sent when the next one is announced. A peek after it
-    waits for memory meanwhile."""
+    """The urgent byte comes first, and is sent when the next one is announced. Meanwhile a peek
+    behind the urgent byte waits for memory."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)
     urgent(e, far)
     e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the byte")
-    # one buffer for each message
+    # each message has a buffer of its own
     for start in (0, 1000, 2000):
         near.send(data[start:start + 1000])
         e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of all")

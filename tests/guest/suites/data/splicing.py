@@ -103,7 +103,8 @@ def urgent(e):
 
 @case(timeout=60)
 def pages_stay(e):
-    """Bytes in a pipe do not change while later ones arrive, and a buffer given in part goes on."""
+    """Bytes in a pipe do not change while later bytes arrive, and a buffer that was passed in part
+    can be passed further."""
     near, far = e.pair()
     total, held = 6 * MIB, 0
     reader, writer = pipe(e)

@@ -39,7 +39,7 @@ def limited(e, sock):
 
 
 def session(e, listener):
-    """Runs a connection from setup to close. Returns the steps that succeeded."""
+    """Runs a connection from setup to close. Returns the steps of the connection that succeeded."""
     near = again(e, e.socket)
     limited(e, near)
     got = e.error(near.connect, e.address(e.there, listener.port))

@@ -19,17 +19,17 @@ TCP = socket.IPPROTO_TCP
 
 @case(reference=False, families=("v4",), timeout=300)
 def returning_at_once(e):
-    """A send whose peer does not read yet, and whose memory is written to at once."""
+    """An asynchronous send whose peer does not read yet, and whose memory is written to at once."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 
     def attempt(fault):
-        # a new connection: after a write fault or failed pinning, an old one does not try again
-        # soon
+        # uses a new connection: after a write fault or failed pinning, an old one does not try
+        # again soon
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
-        # its pages are mapped, so that only allocations of the call fail
+        # the memory is mapped before, so that only allocations of the call fail
         m.bytes = new.next(SIZE)
         result = fault(lambda: calls.send_at(new.near, m.address, SIZE))
         task = e.task(protected.write, m, 0, 0x5A, SIZE)
@@ -47,7 +47,7 @@ def returning_at_once(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def notified(e):
-    """MSG_ZEROCOPY: a failed call has no number. Any other call has a notification, whichever
+    """MSG_ZEROCOPY: a failed call has no number. Any successful call has a notification, whichever
     method its bytes use."""
     needs_faults(e)
     m = memory.Raw(SIZE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Work requests that were posted successfully and complete with an error. kernel/sdp_verbs_faults.c
-corrupts one, and its own device or the peer's reports it. The connection ends at both sides, each
-with its errno. Every page is unpinned, no objects are left on the devices, and other connections
-continue."""
+corrupts one request, and its own device or the peer's reports the error. The connection ends at
+both sides, each with its errno. Every page is unpinned, no objects are left on the devices, and
+other connections continue."""
 
 import errno
 import socket
@@ -37,7 +37,7 @@ def first_error(e, call):
 
 
 def exchange(e, near, far, size):
-    """Transfers bytes until this fails. Returns the error at either end."""
+    """Transfers bytes until a call fails. Returns the error at either end."""
     source = pattern.Pattern(5).at(0, size)
     sender = e.task(first_error, e, lambda: calls.send(near, source, socket.MSG_NOSIGNAL))
     receiver = e.task(first_error, e, lambda: far.recv(size, socket.MSG_WAITALL))
@@ -77,10 +77,10 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
     receiver.
 
     If its own device fails, either end may see only the end of the connection: rxe flushes the
-    failed request and the waiting receives in different workers. If the receives are flushed first,
+    failed request and the waiting receives in different workers. If rxe flushes the receives first,
     they close the connection, because a flushed receive has no reason, and the peer's reply may
-    arrive before the request's completion. On a busy machine this happens occasionally, but not ten
-    times in a row."""
+    arrive before the request's completion. On a busy machine this order happens occasionally, but
+    not ten times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
@@ -94,7 +94,8 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
                 with faults.verb("late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
-                # Either end may advertise late, so that the number is not reached: then repeat.
+                # Either end may advertise late, so that the request with this number is not posted:
+                # then repeat.
                 if was_hit:
                     e.check(end in (*wanted[way], BOTH), f"{name}, {errno.errorcode[way]}, number {number}: {end}")
                     e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
@@ -141,14 +142,14 @@ def writes(e):
 @case(reference=False, timeout=300)
 def registrations(e):
     """Registrations fail that give the peer access to the sender's memory, or to the receiver's if
-    that one was first."""
+    the receiver was first."""
     late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
     """Registrations fail that give the peer access to the receiver's memory. By then the sender may
-    register, too."""
+    register memory, too."""
     late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 

@@ -31,7 +31,7 @@ def needs_faults(e):
 
 class Through:
     """Repeats one kind of call with each fault. `least`: minimum number of faults. `allowed`:
-    errors of a call with a fault. `without`: errors of one without."""
+    errors of a call with a fault. `without`: errors of a call without a fault."""
 
     def __init__(self, e, name, least, allowed, without=""):
         self._e, self._name, self._least, self._allowed, self._without = e, name, least, set(allowed.split()), set(without.split())
@@ -174,7 +174,8 @@ def connecting(e):
         if error and beginning.failed:
             # Within one namespace the calling thread does all of the work, and may be nearly done.
             e.equal(errno.errorcode[error], "ENOMEM", "how the connection failed")
-            # As on TCP, the error was reported, and the next call only reports that one occurred.
+            # As on TCP, the first call has reported the error, and the next call only reports that
+            # one occurred.
             e.equal(e.error(calls.connect, near, raw), "ECONNABORTED", "connect() again")
             e.equal(e.error(calls.connect, near, raw), "EINPROGRESS", "connect() once more")
             e.wait(near, select.POLLOUT)
@@ -202,8 +203,8 @@ def connecting(e):
 
 
 def accepted(e, listener, near):
-    """Returns the other end of a connection. Earlier entries of the queue belong to attempts that
-    failed at this end only."""
+    """Returns the other end of a connection. Earlier entries of the accept queue belong to attempts
+    that failed at this end only."""
     while True:
         far, address = listener.accept()
         if address == near.getsockname():
@@ -330,7 +331,7 @@ def held_back(e):
     data = bytes(size)
     while hit:
         number += 1
-        # Retries: any machine may be slow once.
+        # Retries several times, because any machine may be slow once.
         for _ in range(10):
             near, far = e.pair()
             near.set(SOL, socket.SO_SNDBUF, size)
@@ -371,7 +372,7 @@ def receiving(e):
         return attempt
 
     def in_pieces(size):
-        # into separate memory, which is compared completely after a call has failed midway
+        # receives into separate memory, which is compared completely after a call has failed midway
         parts = [bytearray(1), bytearray(5000), bytearray(size - 5001)]
         got = far.recvmsg_into(parts)[0]
         return b"".join(parts)[:got]

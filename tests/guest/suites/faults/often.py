@@ -44,7 +44,8 @@ class Streams:
 
 
 def again(call, errors):
-    """Repeats a call after each fault and returns its result. Counts the faults."""
+    """Repeats a call after each fault and returns its result. Counts the faults that calls
+    reported."""
     while failed(told := call()) and told in PASSING:
         errors[told] = errors.get(told, 0) + 1
     return told
@@ -55,7 +56,7 @@ class Transfer:
 
     def __init__(self, e, near, far, sizes, after=0, then=lambda: None):
         """`then` is called once this number of bytes has arrived."""
-        # Errors of calls.
+        # Counts of the errors of calls.
         self.errors = {}
         self._e, self._near, self._far, self._sizes = e, near, far, sizes
         self._after, self._then, self.has_come_far = after, then, False
@@ -100,7 +101,7 @@ class Transfer:
         return all(not task.is_alive() or asleep_in(task.native_id) in asleep for task in (self.reader, *self.senders))
 
     def end(self):
-        """Returns the result: whole, or the error of a lost connection."""
+        """Returns the result of the transfer: whole, or the error of a lost connection."""
         e = self._e
         for task in self.senders:
             task.join(e.patience * 9)
@@ -169,8 +170,8 @@ def lent(e):
 @case(reference=False, hosts=(0, 1), timeout=300)
 def short_for_a_while(e):
     """During a transfer all allocations of the module begin to fail, or only those that may not
-    wait, until enough calls have failed or the transfer stops. Then memory is available again, and
-    the transfer completes without further action."""
+    wait, until enough calls have failed or the transfer stops. When memory is available again, the
+    transfer completes without further action."""
     needs_faults(e)
     listener, most = e.listen(), 100000
     for kind, patient in itertools.product(("failslab", "fail_page_alloc"), "NY"):

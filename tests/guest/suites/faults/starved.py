@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Allocation of receive buffers fails for a while. A peer without credits is silent, so the
-receiver has to continue without an event when memory is available again. It keeps its buffers until
-it has better ones."""
+receiver has to continue without an event when memory is available again. The receiver keeps its
+buffers until it has better ones."""
 
 import contextlib
 import errno
@@ -13,8 +13,8 @@ from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
 from suites.zcopy.blocks import MIB, eager
 
-# Fits one block of a sender, and needs more receive buffers than the peer starts with, until they
-# grow.
+# This size fits one block of a sender, and needs more receive buffers than the peer starts with,
+# until they grow.
 SIZE = 60000
 # Number of messages that fit the first receive buffers; two buffers are reserved for messages
 # without payload.
@@ -35,7 +35,7 @@ def mapped(number):
 @case(reference=False, timeout=300, messages=True)
 def growing(e):
     """The peer requests larger buffers, but only some or none can be mapped. Meanwhile bytes arrive
-    in the old ones."""
+    in the old buffers."""
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
     # The first mapped buffer is the sender's.
@@ -76,7 +76,7 @@ def unread(e):
 @case(reference=False, hosts=(0, 1), timeout=300)
 def ending(e):
     """All allocations of the module fail while connections end with unread and unsent bytes, with
-    registered memory, or in an accept queue. Everything is freed."""
+    registered memory, or in an accept queue. All memory of these connections is freed."""
     needs_faults(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(4)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Verbs and the connection manager fail: the first call of a function in the life of one
-connection, the second in that of the next, until a connection passes without a fault. Each fault
-makes a call or the connection fail. No call waits for ever, no resource is left, and the next
+connection, the second call in that of the next, until a connection passes without a fault. Each
+fault makes a call or the connection fail. No call waits for ever, no resource is left, and the next
 connection works."""
 
 import errno
@@ -21,7 +21,7 @@ SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
 MAPPING = ("sdp_h_ib_map_error",)
-# Later calls of the same function need no test: every message makes another one.
+# Later calls of the same function need no test: every message repeats the call.
 MOST = 12
 
 
@@ -65,15 +65,15 @@ def making_of_kept(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
-    """The listener's end fails before its reply, repeatedly in each step. For the other end this
-    equals a lost request."""
+    """The listener's end fails before its reply, repeatedly in each step. For the other end such a
+    failure equals a lost request."""
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     listener = e.listen()
     references = refcount()
     with parameters(spare_queues=0):
         e.equal(session(e, listener), "whole", "without a fault")
-        # Number of the passive end's first call of each function.
+        # For each function, the number of the passive end's first call.
         for name, number in (("__ib_create_cq", 3), ("ib_create_qp_kernel", 2), ("ib_cm_init_qp_attr", 1), ("ib_modify_qp", 2),
                              ("ib_modify_qp", 3), ("ib_send_cm_rep", 1), ("sdp_h_ib_post_recv", 2)):
             for _ in range(3):

@@ -59,7 +59,8 @@ class Node:
         return bool(re.search(r"cs:Connected .* ds:Up\w+/Up\w+ ", self.state()))
 
     def write(self, offset):
-        """Writes random bytes. They have reached a connected device when this returns."""
+        """Writes random bytes to the DRBD device. When `write` returns, the bytes have reached a
+        connected device."""
         data = mmap.mmap(-1, WRITTEN)
         data.write(os.urandom(WRITTEN))
         device = os.open(f"/dev/drbd{self._number}", os.O_RDWR | os.O_DIRECT)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """GlusterFS: a brick, and a FUSE mount of it; copies a file in both directions. Runs the same
-daemons as glusterd, with its own settings."""
+daemons as glusterd would, with settings of its own."""
 
 from lib.forms import IN_TURN, form
 
@@ -33,7 +33,7 @@ volume brick
 end-volume
 """
 SERVER = "mkdir {folder}/brick && exec glusterfsd -N -l /dev/stderr -f {folder}/brick.vol"
-# The file read is not in the kernel's cache.
+# The kernel's cache does not contain the file that the client reads.
 CLIENT = """
 cd {folder} && mkdir mount && modprobe fuse
 glusterfs -l {folder}/log --direct-io-mode=enable -f {folder}/mount.vol {folder}/mount || cat {folder}/log

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MariaDB, with a thread for each connection, and sysbench with four clients at once. The tables
-keep their numbers of rows."""
+"""MariaDB, with a thread for each connection, and sysbench with four clients at once. The tables of
+the database keep their numbers of rows."""
 
 from lib.forms import form
 
-# The package created a database during installation.
+# The package created this database during installation.
 SERVER = """
 cp -a /var/lib/mysql {folder}/data && chown -R mysql {folder}/data
 exec mariadbd --no-defaults --user=mysql --datadir={folder}/data --socket={folder}/data/socket --bind-address={host} --port={port} \

@@ -118,8 +118,8 @@ def lent_in_part(e):
 
 @case(reference=False, timeout=60)
 def lost_in_the_middle(e):
-    """A receive call has read some bytes when its next READ fails: it returns those. The next call
-    returns the error, not an end of the stream, which the peer has not sent."""
+    """A receive call has read some bytes when its next READ fails: the call returns those bytes.
+    The next call returns the error, not an end of the stream, which the peer has not sent."""
     bed = raw.Bed(e)
     for pair in (bed.connect, bed.accept):
         attacker, victim = pair()
@@ -175,7 +175,7 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=60)
 def only_a_little(e):
-    """Adverts that a call cannot or will not read: it requests the bytes as Data."""
+    """Adverts that a call cannot or will not read: the kernel requests the bytes as Data."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     for flags, size in ((socket.MSG_DONTWAIT, SIZE), (socket.MSG_PEEK | socket.MSG_DONTWAIT, SIZE), (socket.MSG_DONTWAIT, 1)):
@@ -313,8 +313,8 @@ def ofed_answers_late(e):
 @case(reference=False, families=("v4",), timeout=90)
 def killed(e):
     """A sender is killed while the peer reads its advert: the READ ends, and the bytes read count
-    as sent, as on TCP. It has one second for that, which a slow machine may exceed: one success is
-    enough."""
+    as sent, as on TCP. The READ has one second to end, which a slow machine may exceed: one success
+    is enough."""
     bed = raw.Bed(e)
     memory, into = Memory(SIZE).fill(1), Memory(SIZE)
     for _ in range(8):

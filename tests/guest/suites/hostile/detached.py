@@ -37,7 +37,7 @@ class Victim:
         self.adverts = [self.attacker.expect(SRCAVAIL) for _ in range(BLOCKS)]
 
     def writes(self):
-        """Writes to the memory, in another task."""
+        """Writes to a block's memory, in another task."""
         return self._e.task(protected.write, self.memory, 0, 0x44, self.memory.size)
 
     def close(self):
@@ -57,8 +57,8 @@ def is_over(e, victim, what, errors):
 
 @case(reference=False, families=("v4",), timeout=90)
 def reads_nothing(e):
-    """The peer reads no block: only the victim's user is charged for them. A closed connection ends
-    by TCP_USER_TIMEOUT."""
+    """The peer reads no block: only the victim's user is charged for them. A closed connection with
+    such blocks ends by TCP_USER_TIMEOUT."""
     bed = raw.Bed(e)
     victims = both(e, bed)
     e.check(observe.stats("peer")["pinned pages send"] > 0, "nothing is pinned")
@@ -147,7 +147,7 @@ def answers_wrongly(e):
 @case(reference=False, families=("v4",), timeout=120)
 def reads_on(e):
     """A peer has refused the blocks, and still reports and reads them. The reports have no effect,
-    and it reads nothing once the victim may write to the memory."""
+    and the peer reads nothing once the victim may write to the memory."""
     bed = raw.Bed(e)
     for at_once in (False, True):
         victim = Victim(e, bed, at_once)
@@ -176,8 +176,8 @@ def reads_on(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def has_no_buffers(e):
-    """A peer refuses the blocks, announces buffers for their bytes but has none. A writer waits for
-    ten seconds, as for a peer that does not reply, and the connection is lost."""
+    """A peer refuses the blocks, and announces buffers for their bytes that it does not post. A
+    writer waits for ten seconds, as for a peer that does not reply, and the connection is lost."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     victim.attacker("starve", 1)

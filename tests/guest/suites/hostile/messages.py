@@ -70,7 +70,7 @@ def stale(mseq):
 
 
 def acked(*acks):
-    """The victim sends three messages, which are acknowledged in this order."""
+    """Sends three messages of the victim, which the peer acknowledges in this order."""
     def attack(a, v):
         for _ in range(3):
             v.send(b"x")
@@ -316,7 +316,7 @@ def last_credits(e):
 
 @case(reference=False, timeout=60)
 def hellos(e):
-    """Requests without a valid Hello are refused and counted. Unusual but valid ones make a
+    """Requests without a valid Hello are refused and counted. Unusual but valid Hellos make a
     connection."""
     bed = raw.Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
@@ -353,7 +353,8 @@ def hellos(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def services_that_never_ask(e):
-    """A host has a service of an OFED peer, which gets large buffers, and one of this module."""
+    """A host has a service of an OFED peer, which gets large buffers, and a service of this module,
+    which gets small ones."""
     bed = raw.Bed(e)
     ofed, ours = (e.listen("self", 16) for _ in range(2))
     bed.private(ofed, raw.hello_ack(adverts=1, size=32784))
@@ -373,7 +374,7 @@ def services_that_never_ask(e):
 @case(reference=False, timeout=60)
 def peers_that_never_ask(e):
     """A peer that announces one advert counts as an OFED peer, which never requests larger buffers.
-    It gets large receive buffers at once, within max_large_sockets."""
+    Such a peer gets large receive buffers at once, within max_large_sockets."""
     bed = raw.Bed(e)
     request = raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1)
 
@@ -456,7 +457,7 @@ def hello_acks(e):
 @case(reference=False, timeout=60)
 def another_name(e):
     """A Hello with the address of the sender's neighbour is accepted: getpeername(2) is no proof,
-    as SECURITY.md explains. The connection is nevertheless the sender's."""
+    as SECURITY.md explains. The connection is nevertheless one with the sender."""
     bed = raw.Bed(e)
     neighbour = "fd77::250" if e.six else "10.77.0.250"
     own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))

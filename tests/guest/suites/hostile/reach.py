@@ -25,7 +25,7 @@ def outside(e):
     before = whole.map[:]
 
     class Part:
-        """An unaligned part in the middle."""
+        """The victim's memory: an unaligned part in the middle of an area."""
         address, size = whole.address + SIZE + 77, SIZE
 
     attacks = {
@@ -90,7 +90,7 @@ def afterwards(e):
             e.equal(task.result(), SIZE, "the call has returned")
             keys = {advert.key}
             if ending == "again":
-                # the same memory, a new advert
+                # advertises the same memory again
                 for _ in range(5):
                     task = e.task(e.outcome, victim.send, memory.map)
                     now = attacker.expect(SRCAVAIL)
@@ -146,8 +146,8 @@ def of_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def names(e):
-    """An advert contains the offset in a page and no other part of the address, and no two are
-    alike."""
+    """An advert contains the offset in a page and no other part of the address, and no two adverts
+    are alike."""
     bed = raw.Bed(e)
     whole = Memory(SIZE + PAGE).fill(1)
 

@@ -3,7 +3,7 @@
 failure print it).
 
 Each connection has a number. The actions of attacker and victim depend only on seed and number, so
-`env SEED=7 ONLY=123` runs that one alone. The order of simultaneous actions depends on the
+`env SEED=7 ONLY=123` runs that connection alone. The order of simultaneous actions depends on the
 machine."""
 
 import os
@@ -119,7 +119,7 @@ class Attacker:
         return self._frame(MODECHANGE, change(self._dice.choice((0, 0x10, 0x20, 0x20, 0x20)), self._dice.random() < 0.1))
 
     def _lend(self):
-        """Sends a SrcAvail of memory that may exist; sometimes it is cancelled, or the memory freed
+        """Sends a SrcAvail of memory that may exist; sometimes cancels it, or frees the memory
         first."""
         dice, size = self._dice, self._dice.choice((1, 4096, 5000, 65536, SPACE - 5000))
         try:

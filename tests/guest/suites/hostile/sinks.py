@@ -16,7 +16,7 @@ MARK = 0x5A
 
 
 def pipelined(e, bed, memory):
-    """Returns (attacker, victim). The victim has sent a block, and therefore accepts SinkAvail."""
+    """Returns (attacker, victim). Before that the victim sent a block, so it accepts SinkAvail."""
     attacker, victim, task, advert = sender(e, bed, memory)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the first call")
@@ -68,7 +68,7 @@ def violations(e):
         aborts(e, bed, reason, attack, pipelined(e, bed, memory))
 
     def during(reason, attack):
-        """While the victim waits in a call, the call fails."""
+        """Runs an attack while the victim waits in a call: the call fails."""
         name = f"- aborted {reason}"
         before = observe.stats("peer").get(name, 0)
         attacker, victim, task, advert = (sender if reason == "sinkavail_during_advert" else reader)(e, bed, memory)
@@ -257,7 +257,7 @@ def goes_on_writing(e):
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
     """A reader cancels its advert and gets no reply: its call ends by its time-out, and a killed
-    one at once."""
+    process at once."""
     bed = raw.Bed(e)
     memory, other = Memory(SIZE).fill(1), Memory(SIZE).fill(1)
     attacker, victim, task, _ = reader(e, bed, memory)
@@ -284,7 +284,7 @@ def partly_there(e):
     attacker, victim = bed.connect()
     eager(victim)
     attacker.send(MODECHANGE, change(raw.PIPELINED))
-    # once this has arrived, so has the mode change
+    # when this message has arrived, so has the mode change
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the byte behind the change")
     memory, rest = Memory(SIZE // PAGE * PAGE), ctypes.CDLL(None, use_errno=True)
@@ -330,7 +330,7 @@ def taken_back(e):
 
 @case(reference=False, timeout=60)
 def reported_only(e):
-    """A peer reports bytes that it has not written: the call returns that number, with the
+    """A peer reports bytes that it has not written: the receive call returns that number, with the
     program's own contents. A report of more bytes than the advert has is a violation."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(4)

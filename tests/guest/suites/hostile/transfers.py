@@ -48,13 +48,14 @@ class Ends:
     def _ended(self, end, lent):
         ended = end.state().ended
         lent.withdraw()
-        # EINVAL when the first one is complete
+        # EINVAL when the first withdrawal is complete
         self._e.check(self._e.outcome(lent.withdraw) in ("EALREADY", "EINVAL"), "it is taken back once")
         self._e.until(lambda: end.state().ended == ended + 1, "the end of access")
         self._e.check(lent.back(), "it is let go of")
 
     def read(self, source, destination, change=lambda: None):
-        """`b` READs what `a` has advertised: its key. `change` is called in between."""
+        """`b` READs the memory that `a` has advertised; returns the key. `change` is called between
+        the advert and the READ."""
         lent = self.lend(self.a, self.b, source, False)
         self._e.equal((lent.size, lent.address % PAGE), (source.size, source.address % PAGE), "what is lent")
         self.value = change()
@@ -63,7 +64,7 @@ class Ends:
         return lent.key
 
     def write(self, source, destination, change=lambda: None):
-        """`a` WRITEs to what `b` has advertised: its key."""
+        """`a` WRITEs to the memory that `b` has advertised; returns the key."""
         lent = self.lend(self.b, self.a, destination, True)
         self.value = change()
         self._e.check(self.a.write(source, source.size, lent.address, lent.key), f"it was written: {vars(self.a.state())}")
@@ -226,8 +227,8 @@ def misuse(e):
 
 @case(reference=False, timeout=60)
 def budget(e):
-    """A limit is reached: one block in each direction can still be pinned; more are refused and
-    counted."""
+    """At the limit of pinned memory one block in each direction can still be pinned; more are
+    refused and counted."""
     memory = Memory(100000).fill(1)
     for limits in ({"max_pinned_send": 0}, {"max_pinned_send_user": 0}):
         refused = observe.stats()["pin over budget"]
@@ -246,7 +247,7 @@ def budget(e):
 
 @case(reference=False, timeout=60)
 def memlock(e):
-    """A user without the right to lock memory."""
+    """A user without the right to lock memory can pin nothing."""
     memory = Memory(1 << 20).fill(1)
     ends = Ends(e)
     before = observe.stats()["pin over memlock"]
@@ -263,7 +264,7 @@ def memlock(e):
 
 @case(reference=False, timeout=60)
 def removal(e):
-    """`rdma link del` with advertised memory: it waits until the pages are released."""
+    """`rdma link del` waits until the pages of advertised memory are released."""
     memory = Memory(500000).fill(1)
     device, listener = netns.device(), e.listen()
     ends = Ends(e)
@@ -399,7 +400,7 @@ def truncated(e):
 
 @case(reference=False, timeout=60)
 def huge_pages(e):
-    """Pages of hugetlbfs."""
+    """Transfers from and to pages of hugetlbfs."""
     path, size = "/proc/sys/vm/nr_hugepages", 2 << 20
     with open(path) as file:
         before = file.read()
@@ -476,6 +477,6 @@ def cached_and_changed(e):
 
 @case(reference=False, families=("v4",))
 def roots_alone(e):
-    """No other peer can access it."""
+    """Only root can use raw peers."""
     raw.Command(e)
     e.equal(e.as_user(os.open, raw.FILE, os.O_WRONLY), "EACCES", "its file, for a user")

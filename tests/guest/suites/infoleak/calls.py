@@ -65,13 +65,13 @@ def options(e):
     listener = e.listen()
     stale(e, listener)
     known = 0
-    # The remaining options are the same.
+    # Options of the other levels are the same.
     levels = (socket.IPPROTO_TCP, socket.IPPROTO_IPV6) if e.six else (socket.IPPROTO_IP, socket.SOL_SOCKET, socket.IPPROTO_TCP)
     for name, sock in states(e, listener):
         for level in levels:
             for option in range(LEVELS[level]):
                 for room in (256, 3) if name == "connected" else (256,):
-                    # The state may change in between, but not often.
+                    # The state may change between the calls, but not often.
                     results = [e.outcome(asked, sock, level, option, room, fill) for fill in FILLS]
                     if any(isinstance(result, str) for result in results):
                         continue

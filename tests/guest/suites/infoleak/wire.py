@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every byte on the wire was written for it: a capture of each kind of message, checked byte by
 byte. The programs send only the letter A; all other bytes are known, or are zero. Earlier contents
-of the memory are neither: they were freed and poisoned, or belong to other connections."""
+of the memory would differ: they were freed and poisoned, or belong to other connections."""
 
 import socket
 import struct
@@ -129,7 +129,7 @@ def talk(e, listener):
     eager(far)
     give(e, near, far, (MIB + 1, 70003))
     give(e, far, near, (MIB + 1, 70003))
-    # Advertised, refused, and cancelled.
+    # Blocks that are advertised, refused, and cancelled.
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("=qq", 0, 100000))
     block = LETTER * (8 * MIB)
     e.equal(e.outcome(calls.send, near, block) == len(block), False, "a block that nobody takes")
@@ -141,7 +141,8 @@ def talk(e, listener):
 
 
 def lend(e, listener):
-    """A reader that advertises its memory: not always, and not before the other end permits it."""
+    """Makes a reader advertise its memory, which it does not always do, and not before the other
+    end permits it."""
     for _ in range(20):
         near, far = e.pair(listener)
         eager(near)

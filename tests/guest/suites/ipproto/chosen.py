@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SDP where the peer replies by it, TCP where it does not."""
+"""The protocol is SDP if the peer replies by it, else TCP."""
 
 import errno
 import fcntl
@@ -92,7 +92,7 @@ def told(e):
 @case(reference=False)
 def seen(e):
     """A listener of both protocols is listed among TCP's, with the descriptor's inode. An SDP
-    connection is not."""
+    connection of such a listener is not listed there."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
@@ -182,8 +182,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def late_neighbour(e):
-    """The time for the reply by SDP begins with the request. TCP has to wait for the neighbour as
-    well."""
+    """The time for the reply by SDP begins with the request. TCP has to wait for the resolution of
+    the neighbour as well."""
     e.needs_wire()
     device = netns.device()
     address = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
@@ -234,7 +234,7 @@ def known_to_answer(e):
 
 @case(reference=False, hosts=(1, 2))
 def remembered(e):
-    """A peer without SDP is cached, port by port, for the time that the parameter sets."""
+    """A peer without SDP is cached, port by port, for the time of `ipproto_memory`."""
     listener, other = either.listen(e, TCP), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         with either.counts(e, tcp_refused=1, tcp_remembered=2):
@@ -309,7 +309,8 @@ def _non_blocking(e, listener, register=None):
 
 @case(reference=False, hosts=(1, 2))
 def non_blocking(e):
-    """connect(2) does not wait. The socket is writable once it is connected by either protocol."""
+    """connect(2) does not wait. A connecting socket is writable once it is connected by either
+    protocol."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener = either.listen(e, protocol)

@@ -76,7 +76,7 @@ def binds(e):
         with hook(e, BIND, *ports):
             sock.bind(e.address(e.here, ports[0]))
         e.equal(sock.port, ports[1], f"the port of {protocol}")
-        # it holds that port in both protocols
+        # the socket holds that port in both protocols
         for other in BOTH:
             e.equal(e.error(either.make(e, other).bind, e.address(e.here, ports[1])), "EADDRINUSE", f"bind() of {other} beside {protocol}")
         sock.listen(1)
@@ -98,8 +98,8 @@ def sockets(e):
 
 @case(reference=False)
 def families_of_sdp(e):
-    """These programs do not apply to families 27 and 28: they are for IPv4 and IPv6 by name.
-    (SECURITY.md describes how to keep a container from these families.)"""
+    """The cgroup's BPF programs do not apply to families 27 and 28: they are for IPv4 and IPv6 by
+    name. (SECURITY.md describes how to keep a container from these families.)"""
     if e.ipproto:
         e.skip("neither family 27 nor 28")
     listener = e.listen()

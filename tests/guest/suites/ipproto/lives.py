@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes that share such sockets, or die with them; an unloaded module; programs without SDP
-support."""
+"""Processes that share IPPROTO_SDP sockets, or die with them; an unloaded module; programs without
+SDP support."""
 
 import array
 import errno
@@ -50,7 +50,7 @@ def fork(e):
 
 @case(reference=False)
 def passed_on(e):
-    """A socket that is passed to another process, and is decided there."""
+    """A socket is passed to another process, and its protocol is decided there."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)
@@ -148,8 +148,8 @@ def shared_by_threads(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """When its RDMA device is removed, an SDP connection ends, and a connect in progress uses TCP;
-    so do later ones."""
+    """When its RDMA device is removed, an SDP connection ends; a connect in progress and later ones
+    use TCP."""
     silent, device = e.silent(), netns.device()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         listener = either.listen(e)
@@ -203,8 +203,8 @@ def namespace_ends(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def unload(e):
-    """rmmod is refused while such a socket exists, whatever its protocol. A connection accepted by
-    TCP does not count."""
+    """rmmod is refused while an IPPROTO_SDP socket exists, whatever its protocol. A connection
+    accepted by TCP does not count."""
     with either.parameters(**PATIENT):
         e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)
         listener, plain = either.listen(e), either.listen(e, TCP)

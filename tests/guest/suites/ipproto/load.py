@@ -22,7 +22,7 @@ from suites.connect.listening import times_slept
 from suites.lifecycle.states import THOROUGH
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-# With THOROUGH in the environment as many connections as a busy server has in a minute.
+# With THOROUGH in the environment, as many connections as a busy server has in a minute.
 CONNECTIONS = 10000 if THOROUGH else 600
 PORT = 7470
 XINETD = """
@@ -62,7 +62,7 @@ def queued(e, listener, count):
 
 
 def begin(e, listener, protocol, count):
-    """Begins this many connects; SDP ones without fallback."""
+    """Begins this many connects; those by SDP have no fallback."""
     for _ in range(count):
         sock = e.socket() if protocol == SDP else either.make(e, TCP)
         sock.setblocking(False)
@@ -79,7 +79,7 @@ def ask(e, listener, protocol, number):
 
 
 def answer(listener, count):
-    """Accepts this many connections and replies. Returns their protocols."""
+    """Accepts this many connections and replies. Returns the protocols of these connections."""
     kinds = collections.Counter()
     for _ in range(count):
         with listener.accept()[0] as sock:
@@ -122,7 +122,7 @@ def full_backlog(e):
             near = either.connect(e, listener, other)
             e.equal(either.protocol(near), other, f"connect() beside {KINDS[full]}")
             queued(e, listener, 1)
-            # they are accepted in turn
+            # accept() returns connections of both protocols in turn
             for _ in range(2):
                 far = either.accept(e, listener)
                 if either.protocol(far) == other:
@@ -261,14 +261,15 @@ def group(e):
                 new = e.error_or(sock.accept)
                 if new:
                     counter[kind(e.keep(new[0]))] += 1
-        # chance produces this once in 2^22
+        # by chance this fails once in 2^22 runs
         e.check(all(counter["SDP"] and counter["TCP"] for counter in kinds), f"the listeners got {kinds}")
         e.equal(kinds[0] + kinds[1], collections.Counter(SDP=24, TCP=24), "what came")
 
 
 @case(reference=False)
 def passed_on(e):
-    """A listener passed to another process continues to listen there after it is closed here."""
+    """A listener that is passed to another process continues to listen there after this process
+    closes it."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -303,7 +304,7 @@ def started_by(e, *command):
 
 
 def echoed(e, protocols):
-    """Each connection is echoed until its end."""
+    """Echoes each connection until its end."""
     for protocol in protocols:
         with either.make(e, protocol) as sock:
             sock.connect(e.address(e.there, PORT))

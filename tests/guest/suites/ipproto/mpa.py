@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A plain TCP socket at the TCP port of a listener on siw, which sends MPA requests (RFC 5044). The
-listener stays usable."""
+listener stays usable after such requests."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def request(data):
 
 
 def reply(e, sock):
-    """Receives an MPA reply. Returns its flags and its private data."""
+    """Receives an MPA reply. Returns the reply's flags and its private data."""
     with sock, sock.makefile("rb") as file:
         key, flags, length = struct.unpack(">16sHH", file.read(20))
         e.equal(key, b"MPA ID Rep Frame", "the key")
@@ -60,7 +60,7 @@ def no_hello(e):
         sock.sendall(request(data))
         flags, why = reply(e, sock)
         e.equal(flags & REJECT, REJECT, f"the reply to {len(data)} bytes")
-        # the first one also where the destination is cut off
+        # the first reason also where the destination is cut off
         e.check(why in (NO_SERVICE, CONSUMER), f"reason {why.hex()} for {len(data)} bytes")
     works(e, listener)
 

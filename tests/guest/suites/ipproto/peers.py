@@ -41,7 +41,7 @@ def silent(e):
         e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)
-    # the host is cached for all ports, and later connects do not wait for it
+    # the host is cached for all ports, and later connects do not wait for a reply
     with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
         e.note("again", falls(e, first, tcp_remembered=1))
         e.note("another port", falls(e, second, tcp_remembered=1))

@@ -139,7 +139,7 @@ def another_route(e):
 
 @case(reference=False)
 def rebound(e):
-    """A change of the route changes the port taken by bind(2) for it."""
+    """If the route changes after bind(2), so does the port that the socket holds."""
     for first in (BOTH, ONLY_SDP, ONLY_TCP):
         for then in (BOTH, ONLY_SDP, ONLY_TCP):
             sock = make(e, first, "peer")

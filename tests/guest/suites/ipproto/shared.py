@@ -119,8 +119,8 @@ def identity(e):
 
 @case(reference=False)
 def zero_copy_of_either(e):
-    """SO_ZEROCOPY of an undecided socket applies to either protocol; both report each send in the
-    same way."""
+    """SO_ZEROCOPY of an undecided socket applies to either protocol; both protocols report each
+    send in the same way."""
     told = []
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -228,7 +228,7 @@ def ports(e):
             e.equal(e.error(other.bind, e.address(e.here, taken)), "ok", f"bind() by {name} afterwards")
             either_too = either.make(e)
             e.equal(e.error(either_too.bind, e.address(e.here, taken)), "EADDRINUSE", f"bind() after {name}")
-            # which has left no state: the socket can be bound elsewhere
+            # the failed call has left no state: the socket can be bound to another address
             either_too.bind(e.address(e.here, 0))
             e.check(either_too.port not in (0, taken), "the other port")
             either_too.close()
@@ -249,7 +249,7 @@ def sysctl(name, value):
 
 
 def end(e, first, last):
-    """The TIME_WAIT is at the first socket's side."""
+    """The first socket's side has the TIME_WAIT."""
     first.close()
     e.equal(last.recv(1), b"", "the end")
     last.close()
@@ -257,8 +257,8 @@ def end(e, first, last):
 
 @case(reference=False)
 def port_of_several(e):
-    """The port chosen by connect(2) is shared by connections to different destinations, of either
-    protocol. Both TCP and SDP hold it until the last of them is closed."""
+    """connections to different destinations share the port chosen by connect(2), whatever their
+    protocols. TCP and SDP hold the shared port until the last of these connections is closed."""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
         with sysctl("ip_local_port_range", f"{PORTS} {PORTS}"):

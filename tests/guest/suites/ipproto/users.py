@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One port, at which one user listens by TCP and another by SDP alone."""
+"""Two users listen at one port, one by TCP and the other by SDP alone."""
 
 import contextlib
 import itertools
@@ -34,7 +34,7 @@ def free_port(e, where):
 
 
 def make(e, kind, user, where, prepare=None):
-    """Creates a socket of that user."""
+    """Creates a socket of the given user."""
     sock = e.socket(where) if kind == FAMILY else either.make(e, kind, where)
     os.fchown(sock.fileno(), user, -1)
     if prepare:
@@ -43,7 +43,7 @@ def make(e, kind, user, where, prepare=None):
 
 
 def listen(e, kind, user, where, host, port, prepare=None):
-    """Creates a listener of that user; returns the result of listen(2)."""
+    """Creates a listener of the given user; returns the result of listen(2)."""
     sock = make(e, kind, user, where, prepare)
     sock.bind(e.address(host, port))
     return sock, e.error(sock.listen, 5)

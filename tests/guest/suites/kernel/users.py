@@ -19,7 +19,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "tests" / os.una
 
 
 def order(e, command, address, port, count=0):
-    """Sends a command to the module. Returns its output, line by line."""
+    """Sends a command to the module. Returns the module's output, line by line."""
     if not os.path.exists(ORDERS):
         if not BUILT.exists():
             e.skip("the module is not built (scripts/test-module)")
@@ -39,7 +39,7 @@ def pattern(start, count):
 
 
 def echo(sock):
-    """Echoes received bytes until the end of the stream; returns their number."""
+    """Echoes received bytes until the end of the stream; returns the number of bytes."""
     total = 0
     while data := sock.recv(30000):
         sock.sendall(data)
@@ -204,9 +204,9 @@ def pages(e):
 
 @case(reference=False, timeout=60)
 def pages_without_a_copy(e):
-    """No such page is copied, although the sender drops its references at once, and many pages form
-    a block. Memory that cannot be shared, which TCP refuses, is copied, and is the sender's again
-    at once."""
+    """None of these pages is copied, although the sender drops its references at once, and many
+    pages form a block. Memory that cannot be shared, which TCP refuses, is copied, and is free for
+    the sender again at once."""
     count = 320
     for command, share in (("pages", 1), ("slab", 0)):
         def attempt():
@@ -284,7 +284,7 @@ def forsaken(e):
 
     def client():
         near = e.socket("peer")
-        # the last one may be reset before its connect(2) returns
+        # the last connection may be reset before its connect(2) returns
         e.until(lambda: released or e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
         while e.error(near.send, b"here") == "ok":
             time.sleep(0.003)
@@ -328,7 +328,7 @@ def leave_some(e):
         e.note("word", far.recv_exactly(11))
     finally:
         netns.run("self", f"ip netns del {name}")
-    # the namespace ends when its last holder does, and with it the connection
+    # when its last holder ends, so does the namespace, and with it the connection
     e.wait(far)
     e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
     far.close()
@@ -342,8 +342,8 @@ def left_in_a_namespace(e):
 
 @case(timeout=120, reference=False)
 def left_after_the_family(e):
-    """As `leave_some`, if the family was loaded after its user, so that its part of each namespace
-    ends first."""
+    """As `leave_some`, but the family was loaded after its user, so that the family's part of each
+    namespace ends first."""
     order(e, "options", e.here, 1)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

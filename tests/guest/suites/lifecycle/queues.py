@@ -16,7 +16,7 @@ def through(e):
 
 
 def used(e):
-    """Runs a connection to its end. Returns the numbers of its queues."""
+    """Runs a connection to its end. Returns the numbers of the connection's completion queues."""
     near, far = through(e)
     had = queues()
     near.close()
@@ -27,7 +27,7 @@ def used(e):
 @case(reference=False, families=("v4",))
 def kept(e):
     """Two completion queues of each end are kept after it, and serve the next connection. With
-    spare_queues=0 none are kept."""
+    spare_queues=0 no queues are kept."""
     with parameters(spare_queues=0):
         used(e)
         e.until(lambda: not queues(), "the end of those of other connections")
@@ -43,7 +43,7 @@ def kept(e):
 
 @case(reference=False, families=("v4",))
 def kept_at_most(e):
-    """At most spare_queues of them are kept."""
+    """The device caches at most spare_queues pairs of queues."""
     with parameters(spare_queues=2):
         for near, far in [through(e) for _ in range(4)]:
             near.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Events of a process and of its device, in each state of its socket. No event leaves a socket, a
-pinned page or a module reference, or on the devices a PD, CQ, QP or MR."""
+pinned page or a module reference behind, or a PD, CQ, QP or MR on the devices."""
 
 import contextlib
 import ctypes
@@ -170,7 +170,7 @@ def sleeps(pid, name):
 
 
 def sent():
-    """Returns the number of packets that the own device has sent."""
+    """Returns the number of packets that this host's device has sent."""
     return int(pathlib.Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts").read_text())
 
 
@@ -205,7 +205,7 @@ class Subject:
         listener.close()
 
     def kill(self):
-        # The process may have ended by itself, and been reaped.
+        # The process may have exited by itself, and been reaped.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self.child.kill()
 
@@ -219,7 +219,7 @@ class Subject:
             self.e.until(lambda: dropped() > self._dropped, "the request's arrival")
 
     def other_end(self):
-        """Checks that the peer gets the end."""
+        """Checks that the peer gets the end of the stream."""
         if self.far:
             name = self.state.__name__
             if self.state in CLOSED:
@@ -394,8 +394,8 @@ def executes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def out_of_memory(e):
-    """The OOM killer kills a process because another one has used up its cgroup's memory. All its
-    memory is unmapped at once, blocks in flight as well."""
+    """The OOM killer kills a process because another one has used up its cgroup's memory. The
+    kernel unmaps all memory of that process at once, blocks in flight as well."""
     with Group(e) as group:
         files = group._path
         (files / "memory.oom.group").write_text("1")
@@ -473,16 +473,16 @@ def other_device_removed(e):
 
 
 class Wire:
-    """Both links, which can be down for a moment. A packet that rxe sends meanwhile, without a
-    route, puts its queue pair into the error state. If that is the connection manager's QP, no more
-    connections can be made."""
+    """The links of both hosts, which can be down for a moment. A packet that rxe sends meanwhile,
+    without a route, puts its queue pair into the error state. If this happens to the connection
+    manager's QP, no more connections can be made."""
 
     PORT = "/sys/class/infiniband/{}/ports/1/{}"
     RDMA = {"self": "rxe0", "peer": "rxe1"}
 
     def __init__(self, e):
         self._e, self._device = e, netns.device()
-        # The addresses are to stay, as IPv4's do anyway.
+        # IPv6 addresses have to stay when the link goes down, as IPv4's do anyway.
         netns.sysctl(f"ipv6/conf/{self._device}/keep_addr_on_down", 1)
 
     def _read(self, name):
@@ -502,7 +502,7 @@ class Wire:
         self._e.until(still, "a moment in which nothing is sent", self._e.patience * 3)
 
     def flap(self):
-        """Down, and up at once: commands would take too long on a busy machine."""
+        """Takes the link down, and up at once: commands would take too long on a busy machine."""
         get, put, up = 0x8913, 0x8914, 1
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             name, flags = struct.unpack("=16sh14x", fcntl.ioctl(sock, get, struct.pack("=16sh14x", self._device.encode(), 0)))
@@ -545,7 +545,7 @@ def link_flap(e):
 @case(reference=False, timeout=120)
 def namespace_goes(e):
     """The last process of a network namespace dies, with sockets in all states that need no other
-    process. The namespace ends."""
+    process. The end of the process ends its namespace."""
     nothing = Nothing(e)
     own, other, name = *(("fd7a::1", "fd7a::2") if e.six else ("10.79.0.1", "10.79.0.2")), "life"
     netns.run("self", f"ip netns add {name}")

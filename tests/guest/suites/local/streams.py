@@ -106,7 +106,7 @@ def refused(e):
 
 @case(hosts=HERE, reference=False)
 def without_rdma(e):
-    """No byte uses an RDMA device, and none is needed."""
+    """No byte passes an RDMA device, and none is needed."""
     before = rdma_packets()
     near, far = e.pair()
     task = e.task(pattern.send, near, 5, 2 * MIB, [100000])
@@ -251,7 +251,8 @@ def killed_reader(e):
 
 @case(hosts=HERE)
 def nobody_looks(e):
-    """Bytes arrive at a socket without a call, poller or worker. The next call finds them."""
+    """Bytes arrive at a socket without a call, poller or worker. The socket's next call finds these
+    bytes."""
     near, far = e.pair()
     e.wait_mask(near, "OUT")
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -270,7 +271,7 @@ def nobody_looks(e):
     e.note("looked at", near.recv(10, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     far.shutdown(socket.SHUT_WR)
     if e.sdp:
-        # without a socket call
+        # without a call on the socket
         e.until(lambda: observe.row_of(near).state == "CLOSE_WAIT", lambda: f"the state stays {observe.row_of(near).state}")
     e.note("all of it", near.recv(10))
     e.note("and the end", near.recv(10))
@@ -306,8 +307,8 @@ def nobody_looked(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are established when it has space. (TCP drops some of them,
-    with SYN cookies.)"""
+    """Connections beyond the backlog are established when it has space. (TCP drops some of these
+    connections, with SYN cookies.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
     for _ in range(5):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lifetime of a mapping: from `sdpctl map add` to its end, only while the protocol exists, never
-partially."""
+"""Lifetime of a mapping: it exists from `sdpctl map add` to its end, only while the protocol
+exists, and never partially."""
 
 import json
 import os
@@ -19,7 +19,7 @@ REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
 
 @case(reference=False, families=("v4",))
 def ends_with_its_process(e):
-    """However the process ends."""
+    """A mapping ends with its process, however the process ends."""
     for by, wanted in ((signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -signal.SIGKILL)):
         with Mapping(e, "--all") as mapping:
             e.equal(protocol_of(socket.AF_INET), mapping.protocol, "SO_PROTOCOL")
@@ -35,9 +35,9 @@ def status(process, field):
 
 @case(reference=False, families=("v4",))
 def stays_after_a_hang_up(e):
-    """Started by nohup: ignored signals do not end it."""
+    """A mapping started by nohup ignores SIGHUP."""
     with Mapping(e, "--all", by=("nohup",)) as mapping:
-        # A stopped process does not handle signals.
+        # A stopped sdpctl does not handle signals.
         mapping.process.send_signal(signal.SIGSTOP)
         e.until(lambda: status(mapping.process, "State") == "T", "sdpctl does not stop")
         mapping.process.send_signal(signal.SIGHUP)
@@ -101,7 +101,7 @@ def pinned(e):
 
 @case(reference=False, families=("v4",))
 def refused(e):
-    """Refused with an error message, and without any effect."""
+    """Wrong mappings are refused with an error message, and without any effect."""
     needs(e)
     mount(e)
     for words, user, complaint in (
@@ -128,8 +128,8 @@ BTF = pathlib.Path("/sys/kernel/btf")
 
 @case(reference=False, families=("v4",))
 def other_kernels(e):
-    """On kernels that lack a feature, an error names it, and no socket is mapped. False replies
-    simulate such kernels."""
+    """On kernels that lack a feature, an error names it, and no socket is mapped. The test
+    simulates such kernels by false replies."""
     needs(e)
     btf = (BTF / "vmlinux").read_bytes()
     hook, function = b"update_socket_protocol", b"inet6_register_protosw"
@@ -150,7 +150,7 @@ def other_kernels(e):
             (BTF / "vmlinux").write_bytes(told)
         return control("add", "--program", "one")
 
-    # a function that BPF programs may not modify, named like the one that they may
+    # a function that BPF programs may not modify, named like the one that they may modify
     other = hook.upper()
     swapped = renamed(update_socket_protocol=other).replace(b"\0%s\0" % function, b"\0%s\0" % hook).replace(b"\0%s\0" % other, b"\0%s\0" % function)
     for told, complaint in (
@@ -202,7 +202,8 @@ def without_the_module(e):
 
 
 def talks(name):
-    """A connection of a program of that name to itself. Returns the bytes received."""
+    """A connection of a program of that name to itself. Returns the bytes that the program has
+    received."""
     with open("/proc/self/comm", "w") as file:
         file.write(name)
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:

@@ -28,7 +28,7 @@ def folder():
 
 @case(reference=False, timeout=120)
 def http(e):
-    """Python's own web server and client. If one of them is not mapped, both use TCP."""
+    """Python's own web server and client. If either of the two is not mapped, both use TCP."""
     needs(e)
     with folder() as path:
         # the name of a program is that of its file

@@ -33,8 +33,8 @@ def sent_requests(e, tap):
 
 @case(timeout=60)
 def every_number(e):
-    """Every option of both levels, set to 1 and read. Not IPV6_ADDRFORM, which changes the socket's
-    family."""
+    """Every option of both levels, set to 1 and read. IPV6_ADDRFORM is left out, because it changes
+    the socket's family."""
     for level, top, without in ((IP, 56, ()), (IPV6, 81, (1,))):
         for option in range(1, top):
             if option in without:

@@ -107,7 +107,7 @@ def defer_accept_until_data(e):
 
 @case
 def defer_accept_until_end(e):
-    """The end of its stream counts as well."""
+    """The end of the connection's stream counts as well."""
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
     near.shutdown(socket.SHUT_WR)
@@ -117,7 +117,7 @@ def defer_accept_until_end(e):
 
 @case(timeout=60)
 def defer_accept_for_a_time(e):
-    """After the time limit, accept() returns it without a byte."""
+    """After the time limit, accept() returns the connection without a byte."""
     listener = e.listen(prepare=deferring(1))
     near = e.connect(listener)
     far, address = listener.accept()
@@ -144,7 +144,8 @@ def defer_accept_of_nobody(e):
 
 @case
 def defer_accept_and_gone(e):
-    """The listener closes while connections wait for their first byte: they are reset."""
+    """The listener closes while connections wait for their first byte: those connections are
+    reset."""
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
     listener.close()

@@ -17,14 +17,14 @@ SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 
 
 def unanswered(e):
-    """`observe.unanswered`, and 0 on the reference family."""
+    """Returns `observe.unanswered`, and 0 on the reference family."""
     return observe.unanswered() if e.sdp else 0
 
 
 @contextlib.contextmanager
 def cut(e):
-    """Drops packets from this host to the peer for a while. Yields the bytes that were `unanswered`
-    before."""
+    """Drops packets from this host to the peer for a while. Yields the number of bytes that were
+    `unanswered` before."""
     device = netns.device()
     right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
     netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
@@ -35,7 +35,7 @@ def cut(e):
 
 
 def lost(e, near, before, what):
-    """Checks that the socket has the error of a silent peer, and that it was counted."""
+    """Checks that the socket has the error of a silent peer, and that the error was counted."""
     e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"), because=f"the device's retries may give up before the {what}")
     if e.sdp:
         e.equal(unanswered(e), before + 1, "connections that were counted as lost")

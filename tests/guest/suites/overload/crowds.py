@@ -48,8 +48,8 @@ def echo(e, near, far, word=b"there and back"):
 @case(reference=False, families=SLOW, timeout=120)
 def many_connects(e):
     """As many connects as two processors can start, to a backlog of 4 that is not accepted from.
-    The listener's side holds no more than that, other listeners are served meanwhile, and each
-    connect that succeeds later is a connection."""
+    The listener's side holds no more than the backlog, other listeners are served meanwhile, and
+    each connect that succeeds later is a connection."""
     listener, other = e.listen(backlog=4), e.listen()
     near, far = e.pair(other)
     crowd, before, rounds = [], kernel_memory(), 0
@@ -72,8 +72,8 @@ def many_connects(e):
     grown = kernel_memory() - before
     e.check(grown < 400 * 100000, f"{grown} bytes for 400 connects that wait")
     e.until(lambda: observe.stats("peer")["- backlog full"] >= 100, "that requests were dropped")
-    # Most connections are closed; the others are accepted when the backlog has space, each at its
-    # next request. Those are the last ones: a request is repeated for some 25 s, and a slow machine
+    # Most connections close; the others are accepted when the backlog has space, each at its next
+    # request. The last connections stay: a request is repeated for some 25 s, and a slow machine
     # needs most of that for the rest.
     for sock in crowd[:-20]:
         sock.close()
@@ -93,7 +93,7 @@ def many_connects(e):
             sock = waiting.pop(fd)
             error = sock.get(SOL, socket.SO_ERROR)
             if error == errno.ETIMEDOUT:
-                # On a slow machine the requests may end before that: try again.
+                # On a slow machine the client may stop repeating its request before: try again.
                 sock.close()
                 sock, late = e.socket(), late + 1
                 sock.setblocking(False)
@@ -122,7 +122,7 @@ def many_connects(e):
 
 @case(reference=False, timeout=120)
 def come_and_go(e):
-    """Processes connect, transfer and close as fast as possible: no memory leaks."""
+    """Processes connect, transfer and close as fast as possible, and no memory leaks."""
     listener = e.listen(backlog=64)
 
     def serve():
@@ -149,8 +149,8 @@ def come_and_go(e):
         e.until(lambda: len(observe.rows("self")) == 0 and len(observe.rows("peer")) == 1, "the end of closed connections", e.patience * 9)
         levels.append(kernel_memory())
     e.note("connections per second", int(480 / (time.monotonic() - start)))
-    # A quarter of the memory of one connection, for each of 160: less than if one in four were
-    # leaked.
+    # The bound is a quarter of the memory of one connection, for each of 160: less than if one in
+    # four were leaked.
     e.check(levels[2] - levels[1] < 160 * 20000, f"the kernel's memory after each round: {levels}")
     for server in servers:
         server.kill()
@@ -169,7 +169,7 @@ def clamour(e, port, count, told):
         sock = e.outcome(calls.plain, "socket", e.domain, socket.SOCK_STREAM, 0)
         if sock == "ENOBUFS":
             refused += 1
-            # Half of them close.
+            # Half of the connections close.
             for near in kept[::2]:
                 near.close()
             kept = kept[1::2]
@@ -187,8 +187,8 @@ def clamour(e, port, count, told):
 @case(reference=False, families=SLOW, timeout=240)
 def crowd_of_thousands(e):
     """Two thousand connections by a user with a limit of 150, to a server with the same limit. No
-    more exist at any time on either side, the excess is counted, and other users connect and
-    transfer all the time."""
+    more connections exist at any time on either side, the excess is counted, and other users
+    connect and transfer all the time."""
     most, each, processes = 150, 500, 4
     listener, other = e.listen(backlog=64), e.listen()
     # Accepted sockets belong to this user.
@@ -244,7 +244,7 @@ def crowd_of_thousands(e):
     gained = observe.stats()["- limit reached"] - before
     e.equal(gained, sum(refused), "refusals that are counted")
     e.check(rounds >= 20, f"others had {rounds} rounds")
-    # Both ends of all connections, and those being destroyed.
+    # Counts both ends of all connections, and those being destroyed.
     e.check(peak < 3 * most * PER_SOCKET, f"{peak} bytes of the kernel's memory")
     server.kill()
     closing(listener, other, near, far)

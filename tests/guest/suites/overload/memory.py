@@ -55,22 +55,22 @@ def bounded(e):
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(PAIRS)]
     quiet, refused = in_use(), observe.stats()["- limit reached"]
-    # and the memory that one connection allocates at a time while it grows
+    # plus the memory that one connection allocates at a time while it grows
     most = LIMIT * MIB + MIB + (PAIRS + 1) * LEAST
     taken = [0] * len(pairs)
     with parameter("max_buffer_memory", LIMIT):
         fill_all(e, pairs, taken)
         e.check(LIMIT * MIB // 2 < in_use() <= most, f"{in_use()} bytes of buffers; the limit is {LIMIT * MIB}")
-        # The first ones have more than their share, and each one has some.
+        # The first connections have more than their share, and each one has some.
         e.check(min(taken) > 0, f"taken: {taken}")
         echo(e, *other)
-        # Far more than it may have at a time.
+        # Sends far more than a connection may have at a time.
         near, far = other
         writer = e.task(lambda: pattern.send(near, 77, 2 * MIB, [100000]))
         e.equal(pattern.receive(far, 77, 2 * MIB, [30000]), 2 * MIB, "bytes that come by and by")
         writer.result()
         e.check(in_use() <= most, f"{in_use()} bytes after a connection that goes on")
-        # which frees some, now and a little later
+        # closing frees some memory, now and a little later
         stuck = pairs[-1][0]
 
         def filled():
@@ -130,7 +130,7 @@ def idle(e):
 @case(reference=False, families=("v4",), timeout=60)
 def idle_after_blocks(e):
     """Connections that have sent blocks free their memory regions and lists when they are idle.
-    They use blocks again afterwards."""
+    The connections use blocks again afterwards."""
     e.needs_wire()
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(20)]
@@ -186,7 +186,7 @@ def nothing(e):
             with e.socket() as late:
                 e.equal(e.error(late.connect, e.address(e.there, listener.port)), errno.errorcode[errno.ENOBUFS], "a new connection")
         near, far = pair
-        # Where TCP is possible, it is used.
+        # Where TCP is possible, TCP is used.
         both = either.listen(e)
         with either.counts(e, tcp_limit=1):
             tcp = either.connect(e, both)

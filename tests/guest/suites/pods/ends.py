@@ -14,7 +14,7 @@ BLOCK = 1 << 20
 
 
 def flood(sock):
-    """Sends until the connection ends. Returns the errno."""
+    """Sends until the connection ends. Returns the errno of the failed call."""
     data = bytes(BLOCK)
     try:
         while True:
@@ -24,7 +24,7 @@ def flood(sock):
 
 
 def drain(sock, blocks=None):
-    """Receives so many blocks, or until the connection ends."""
+    """Receives this number of blocks, or until the connection ends."""
     try:
         while blocks != 0 and sock.recv(BLOCK, socket.MSG_WAITALL):
             blocks = blocks and blocks - 1

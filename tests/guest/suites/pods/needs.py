@@ -13,8 +13,9 @@ TCP = socket.IPPROTO_TCP
 
 
 def ways(e):
-    """Sockets of family 27 and of IPPROTO_SDP: a function that makes one, and its SO_PROTOCOL."""
-    # Family 27 has TCP's number for programs that look at it.
+    """For sockets of family 27 and of IPPROTO_SDP: a function that makes one, and its
+    SO_PROTOCOL."""
+    # Sockets of family 27 have TCP's protocol number for programs that read it.
     return (lambda where="self": e.socket(where), TCP), (lambda where="self": either.make(e, where=where), either.SDP)
 
 

@@ -46,7 +46,7 @@ def polled(e, name, sock, events, happen):
     e.note(f"{name}: begins", e.error(aio.poll, sock, events))
     e.note(f"{name}: at once", aio.events(0))
     happen()
-    # the event that woke it may include more bits
+    # the event that woke the poller may include more bits
     e.note(f"{name}: then", aio.events(e.patience) & events)
 
 
@@ -68,7 +68,7 @@ def states(e):
 
 @case
 def connects(e):
-    """Connects without blocking, and polls until it is connected, by SDP or by TCP."""
+    """Connects without blocking, by SDP or by TCP, and polls until the socket is connected."""
     by_tcp = e.tcp("peer")
     by_tcp.bind(e.address(e.there, 0))
     by_tcp.listen(1)

@@ -27,8 +27,8 @@ def now(poller):
 
 
 def soon(e, poller, bits=0):
-    """Returns the next event mask that contains these bits. An edge with fewer bits may come
-    first."""
+    """Returns the next event mask that contains these bits. An edge-triggered event with fewer bits
+    may come first."""
     while True:
         ready = poller.poll(e.patience)
         e.check(ready, "epoll was never answered")
@@ -139,7 +139,7 @@ def edge_wakeups(e):
 
 @case
 def edge_in_out(e):
-    """With IN and OUT requested, an edge of one reports both."""
+    """With IN and OUT requested, an edge of either reports both."""
     near, far = e.pair()
     poller = watch(near, IN | OUT | RDHUP | ET)
     e.note("at first", soon(e, poller))
@@ -276,7 +276,7 @@ def in_two_sets(e):
 
 @case
 def end_alone(e):
-    """A poller of the end of the stream alone gets it, also by poll(2)."""
+    """A poller that requests only the end of the stream gets it, also by poll(2)."""
     near, far = e.pair()
     watched = watch(near, RDHUP | ET)
     polled = select.poll()
@@ -308,8 +308,8 @@ def about_nothing(e):
 
 @case
 def nobody_asks(e):
-    """A program polls and then is busy elsewhere: its bytes are sent, bytes arrive, and signals are
-    delivered.
+    """A program polls and then is busy elsewhere: the kernel sends its bytes, receives bytes, and
+    delivers signals.
     """
     near, far = e.pair()
     watched = watch(near, IN | OUT | ET)

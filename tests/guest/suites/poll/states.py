@@ -79,7 +79,7 @@ def connected(e):
     e.note("full", by_all(near))
     far.send(b"data")
     e.wait(near)
-    # credits in the data message may have freed space
+    # credits in the data message may have freed space, so this fills the socket again
     e.fill(near)
     e.note("full, with data", by_all(near))
 
@@ -120,7 +120,7 @@ def ended_and_full(e):
     e.fill(near)
     far.shutdown(socket.SHUT_WR)
     e.wait_mask(near, "RDHUP")
-    # credits in the last message may have freed space
+    # credits in the last message may have freed space, so this fills the socket again
     e.fill(near)
     e.note("peer ended, full", by_all(near))
     near.shutdown(socket.SHUT_WR)

@@ -219,8 +219,8 @@ def the_module_goes_and_comes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def another_number(e):
-    """The library finds the module's number of IPPROTO_SDP. Without one it prints one line, and
-    sockets use TCP."""
+    """The library finds the module's number of IPPROTO_SDP. If the module has no such number, the
+    library prints one line, and sockets use TCP."""
     for number in (260, 0):
         unload(e)
         load(f"ipproto={number}")

@@ -23,7 +23,7 @@ def told(e, said):
 
 
 def echo(e, server, client, count, size):
-    """Both ends under sdp-run. Returns the client's output."""
+    """Both ends under sdp-run. Returns the output of the client."""
     carried = Carried() if e.sdp else None
     serving = start(e, [*ECHO, "server", server, e.any, str(PORT), str(count)], "peer")
     wait_for_listener(e, PORT)

@@ -190,7 +190,7 @@ def cleared_by_writing(e):
 
 @sdp_case
 def permissions(e):
-    """Every user may read them; only root may clear them."""
+    """Every user may read the files; only root may clear the counters."""
     def attempt():
         read = len(observe.read(observe.STATS)) > 0 and len(observe.read(observe.ROWS)) > 0
         return read, e.error(lambda: open_for_writing().close())
@@ -201,7 +201,7 @@ def permissions(e):
 
 @sdp_case
 def no_kernel_addresses(e):
-    """No kernel address is shown. The trace identifies sockets by hashes."""
+    """The files contain no kernel address. The trace identifies sockets by hashes."""
     near, far = e.pair()
     e.listen()
     with tracing(e, "sdp_send") as read:
@@ -283,7 +283,7 @@ def readers_hold_nobody_up(e):
         socket.socket(e.domain, socket.SOCK_STREAM, e.protocol).close()
 
     def beside(function, path):
-        """Returns the mean time of socket(2) and close(2) next to two children."""
+        """Returns the mean time of socket(2) and close(2) while two children run `function`."""
         children = [e.child(function, path) for _ in range(2)]
         waits = mean(open_and_close)
         for child in children:
@@ -304,7 +304,7 @@ def readers_hold_nobody_up(e):
 
 @sdp_case
 def users_of_the_reader(e):
-    """Users are shown as numbers of the reader's user namespace, as in /proc/net/tcp."""
+    """The files show users as numbers of the reader's user namespace, as in /proc/net/tcp."""
     def listed(path, user, inode, number):
         for line in observe.read(path).splitlines()[1:]:
             words = line.split()

@@ -105,7 +105,8 @@ def bounds(e):
 
 @case(reference=False, families=("v4",))
 def bounds_when_loaded(e):
-    """A value out of bounds is clamped with a warning. `many` and ipproto=300 are refused."""
+    """A value out of bounds is clamped with a warning. The words `many` and the value ipproto=300
+    are refused."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     subprocess.run(["rmmod", "ib_sdp"], check=True)
     try:

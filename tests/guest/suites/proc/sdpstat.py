@@ -14,7 +14,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
 
 
 def sdpstat(e, *words, where="self", user=None):
-    """Returns its output. Needs the build of the host suite (cargo test)."""
+    """Returns the output of sdpstat. This needs the build of the host suite (cargo test)."""
     built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
     if not built:
         e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
@@ -27,7 +27,7 @@ def sdpstat(e, *words, where="self", user=None):
 
 @case(reference=False)
 def sockets(e):
-    """Its rows are the sockets, with the processes that hold them."""
+    """The rows of sdpstat are the sockets, with the processes that hold them."""
     near, far = e.pair()
     near.send(b"x" * 1234)
     e.unread(far, 1234)
@@ -90,7 +90,7 @@ def choices(e):
 
 @case(reference=False)
 def statistics(e):
-    """Its numbers are those of the file."""
+    """The numbers of sdpstat are those of the file."""
     near, far = e.pair()
     near.sendall(b"x" * 5000)
     far.recv_exactly(5000)
@@ -125,7 +125,8 @@ def watching(e):
 
 @case(reference=False)
 def devices(e):
-    """Each port with its GIDs, the module's objects on it, and connections by its addresses."""
+    """`sdpstat devices` shows each port with its GIDs, the module's objects on it, and connections
+    by its addresses."""
     e.needs_wire()
     ends = [e.pair() for _ in range(3)]
     for near, far in ends:
@@ -144,7 +145,7 @@ def devices(e):
 
 @case(reference=False, families=("v4",))
 def peers(e):
-    """Each host with its connections, their bytes, and reasons for TCP."""
+    """`sdpstat peers` shows each host with its connections, their bytes, and reasons for TCP."""
     e.needs_wire()
     sdpstat(e, "peers")                 # skips if it is not built
     near, far = e.pair()

@@ -51,7 +51,7 @@ def defaults(e):
 
 
 def copied(e):
-    """Sends 1 MiB within the namespace. Returns true if all of it was copied."""
+    """Sends 1 MiB within the namespace. Returns true if all of the bytes were copied."""
     netns.run("self", "ip link set lo up")
     listener, near = e.listen("self", host=e.loopback), e.socket()
     near.connect(e.address(e.loopback, listener.port))
@@ -89,8 +89,8 @@ def two_namespaces(e):
 
 @sysctl_case
 def bounds(e):
-    """Each has the module's value until written. Values out of bounds, and words, fail with EINVAL
-    and have no effect."""
+    """Each sysctl has the module's value until written. Values out of bounds, and words, fail with
+    EINVAL and have no effect."""
     def inside():
         netns.unshare()
         e.equal({name for name, *_ in ROWS}, set(os.listdir(FOLDER)), "files")
@@ -122,8 +122,8 @@ def follows_the_module(e):
 
 @sysctl_case
 def owner(e):
-    """The owner of a container sets them without privilege on the host, and cannot exceed the
-    host's limits. Users without CAP_NET_ADMIN cannot set them."""
+    """The owner of a container sets its sysctls without privilege on the host, and cannot exceed
+    the host's limits. Users without CAP_NET_ADMIN cannot set the sysctls."""
     def inside():
         for name, value in {"max_sockets_per_user": 1000000, "max_sockets_per_net": -1, "async_send": 1, "sdp_keepalive_time": 33}.items():
             netns.sysctl(f"sdp/{name}", value)
@@ -176,9 +176,10 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def lower_only(e):
-    """A value above the module's has no effect; a lower one has. Each of params.def that
-    docs/parameters.md calls `lower only`, and rcvbuf_initial_size, which has a limit as well."""
-    # The module's value, the namespace's, and the effect of both.
+    """A value above the module's has no effect; a lower one has. Covers each parameter of
+    params.def that docs/parameters.md calls `lower only`, and rcvbuf_initial_size, which has a
+    limit as well."""
+    # For each parameter: the module's value, the namespace's, and the effect of both.
     table = {
         "max_sockets_per_user": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
         "max_sockets_per_net": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
@@ -202,7 +203,7 @@ def lower_only(e):
                 netns.sysctl(f"sdp/{name}", own)
                 with either.parameters(**{name: of_module}):
                     results.append([name, of_module, own, effect(e)])
-            # As high as the module's.
+            # Sets the namespace's value as high as the module's.
             netns.sysctl(f"sdp/{name}", max(row[1] for row in rows))
         netns.run("self", "rdma link del own0")
         return results
@@ -243,7 +244,8 @@ def forgets(e):
 
 @sysctl_case
 def namespace_goes(e):
-    """A namespace ends while one of its files is open. Reads fail, and no reference is left."""
+    """A namespace ends while one of its files is open. Reads of that file fail, and no reference is
+    left."""
     before = refcount()
 
     def inside():

@@ -10,7 +10,7 @@ from lib.tracing import end, tracing
 
 @case(reference=False)
 def a_connection(e):
-    """Events of its setup, its messages and its end."""
+    """Trace events of a connection: its setup, its messages and its end."""
     with tracing(e, "sdp_connect", "sdp_send", "sdp_receive", "sdp_close") as read:
         near, far = e.pair()
         ours, theirs = end(e.here, near.port), end(e.there, near.getpeername()[1])

@@ -28,7 +28,7 @@ class Group:
 
     def __exit__(self, kind, *_):
         if kind is None and not self._removed():
-            # the last process in it is about to exit
+            # the group's last process is about to exit
             self._e.until(self._removed, "the end of the group")
 
     def _removed(self):
@@ -52,7 +52,8 @@ class Group:
 
 
 def in_group(e, group, function):
-    """Runs a function in a process of the group. Returns a function that ends it, and the child."""
+    """Runs a function in a process of the group. Returns a function that ends the process, and the
+    child."""
     end, go = os.pipe()
     ready, done = os.pipe()
 

@@ -26,7 +26,7 @@ def message_of(*parts):
 
 @case(timeout=60)
 def pieces(e):
-    """SENDMSG_ZC of large and small segments, and of a single one."""
+    """SENDMSG_ZC of large and small segments, and of a single segment."""
     ring = Ring(e)
     near, far = e.pair()
     for sizes in ((300_000, 5, 70_000, 1, 16384, 1_000_000), (500_000,), (3,)):
@@ -121,7 +121,7 @@ def files_by_number(e):
 @case(timeout=60)
 def cancelled(e):
     """Waiting receives and sends are cancelled by their tags; others are not found. The connection
-    continues."""
+    continues after the cancellation."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -173,8 +173,8 @@ def cancelled_behind_blocks(e):
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def received_by_a_worker(e):
     """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so no memory is
-    advertised. All bytes arrive, although the ring's task is busy with a send that its peer has to
-    read. The ring may be closed meanwhile, and the receive cancelled."""
+    advertised. All bytes of the receive arrive, although the ring's task is busy with a send that
+    its peer has to read. The ring may be closed meanwhile, and the receive cancelled."""
     for how in ("data", "cancel", "ring"):
         near, far = pipelined(e)
         ring = Ring(e)
@@ -219,7 +219,8 @@ def many_connections(e):
 
 @case(timeout=60)
 def many_that_wait(e):
-    """One accept finds several connections: it reports that more wait, and returns all of them."""
+    """One accept finds several connections: its completion reports that more wait, and the ring
+    returns all of them."""
     ring, turn = Ring(e), 0
     listener = e.listen()
 
@@ -245,8 +246,8 @@ def many_that_wait(e):
 
 @case(timeout=60)
 def many_pieces(e):
-    """One receive fills buffers of the ring. It ends with an error without buffers, and with
-    another result at the end of the stream."""
+    """One receive fills buffers of the ring. The receive ends with an error if the ring has no
+    buffers, and with another result at the end of the stream."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4
@@ -289,7 +290,7 @@ def pieces_by_a_ring(e):
 
     def give(tail, number):
         struct.pack_into("=QIH", buffers, tail % count * 16, address + number * size, size, number)
-        # the end is stored in the first entry
+        # the ring's tail is stored in the first entry
         struct.pack_into("=H", buffers, 14, tail + 1)
 
     ring.register_buffer_ring(entries, count, 7)

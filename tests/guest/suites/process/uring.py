@@ -54,7 +54,7 @@ class Ring:
         os.close(self._fd)
 
     def register_files(self, *socks):
-        """Requests with FIXED_FILE use these by their numbers from 0 on."""
+        """Requests with FIXED_FILE select these files by their numbers from 0 on."""
         files = (ctypes.c_int * len(socks))(*(sock.fileno() for sock in socks))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_FILES, files, len(socks)) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
@@ -66,7 +66,8 @@ class Ring:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def submit(self, operation, sock, address=0, length=0, offset=0, flags=0, tag=0, ioprio=0, how=0, group=0):
-        """Submits a request; LINK in `how` links it to the next one. The socket may be a number."""
+        """Submits a request; LINK in `how` links it to the next one. The socket argument may be a
+        number."""
         tail = struct.unpack_from("=I", self._sq, self._sq_tail)[0]
         slot = tail & struct.unpack_from("=I", self._sq, self._sq_mask)[0]
         file = sock if isinstance(sock, int) else sock.fileno()
@@ -138,8 +139,8 @@ def accept_and_connect(e):
 
 @case
 def refused(e):
-    """The ring repeats connect once it is woken. With IPPROTO_SDP the reply is TCP's, which arrives
-    while the socket switches to TCP."""
+    """The ring repeats connect once the socket wakes it. With IPPROTO_SDP the reply is TCP's, which
+    arrives while the socket switches to TCP."""
     ring = Ring(e)
     answers = set()
     for _ in range(40):
@@ -161,7 +162,7 @@ def poll(e):
 
 @case(timeout=60)
 def large(e):
-    """Larger than the socket's buffers: the ring's own threads wait."""
+    """The request is larger than the socket's buffers, so the ring's own threads wait."""
     ring = Ring(e)
     near, far = e.pair()
     total = 4 << 20
@@ -188,7 +189,7 @@ def zero_copy(e):
 @case(families=("v4",), timeout=60)
 def into_a_registered_buffer(e):
     """RECV with a registered buffer, from an offset within a page, before and after the bytes
-    arrive. Beyond the buffer's end it fails, and consumes nothing."""
+    arrive. A receive beyond the buffer's end fails, and consumes nothing."""
     ring = Ring(e)
     near, far = e.pair()
     most, begin = 1 << 20, 123
@@ -249,7 +250,7 @@ def answers(ring, count):
 
 def in_flight(e, area, fixed):
     """Four SEND_ZC of a quarter each are in flight. Their notifications come when the peer has read
-    them, without a copy."""
+    the blocks, without a copy."""
     size = len(area) // 4
     ctypes.memmove(area, pattern.Pattern(9).at(0, 4 * size), 4 * size)
     near, far = e.pair()
@@ -274,15 +275,15 @@ def in_flight(e, area, fixed):
 
 @case(reference=False, timeout=60)
 def zero_copy_in_flight(e):
-    """With and without registered buffers, which begin and end within a page."""
+    """As `in_flight`, with and without registered buffers, which begin and end within a page."""
     for fixed in (False, True):
         in_flight(e, (ctypes.c_char * (4 << 20))(), fixed)
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_of_large_pages(e):
-    """io_uring represents a registered buffer by its large pages, of which sends use parts. One
-    part crosses into the next page."""
+    """io_uring represents a registered buffer by its large pages, of which sends use parts. One of
+    these parts crosses into the next page."""
     with open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") as file:
         large = int(file.read())
     space = memory.Raw(4 * large)
@@ -305,7 +306,7 @@ def zero_copy_torn_down(e):
         ring.register(area)
         taken = 0
         for turn in range(2):
-            # on a device with small registrations a few bytes are left without space
+            # on a device with small registrations a few bytes do not fit
             ring.submit(OP_SEND_ZC, near, ctypes.addressof(area) + taken, size, tag=turn, ioprio=FIXED_BUF)
             result = ring.result()[0]
             e.check(size - 4096 < result <= size, f"send {turn} gave {result}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenJDK 21: by its own -Dcom.sun.sdp.conf, under sdp-run, and mapped by the kernel. The programs
-do not mention SDP."""
+"""OpenJDK 21: by its own -Dcom.sun.sdp.conf, under sdp-run, and mapped by the kernel. The Java
+programs do not mention SDP."""
 
 import os
 import tempfile
@@ -18,8 +18,8 @@ SUM = "3ca15d0514ce533c6c49c9fd2a3e383f3f567767875b15fc909f476d6fa2a864"
 
 
 def run(e, mode, size, host=None, where="peer"):
-    """Runs both ends, each with its own rules. Returns the number of bytes that SDP has sent from
-    this host."""
+    """Runs both ends of a program, each with its own rules. Returns the number of bytes that SDP
+    has sent from this host."""
     classes, host = compiled(e), host or e.there
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "sdp.conf")
@@ -40,7 +40,7 @@ def run(e, mode, size, host=None, where="peer"):
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=240, brief=False)
 def streams(e):
-    """Socket and ServerSocket."""
+    """Transfers a file by Socket and ServerSocket."""
     size = 5000000
     moved = run(e, "", size)
     e.equal(moved, 2 * (size + 4), "bytes sent by SDP")
@@ -48,7 +48,7 @@ def streams(e):
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=240)
 def channels(e):
-    """Channels and a selector, without blocking."""
+    """Transfers a file by channels and a selector, without blocking."""
     size = 3000000
     moved = run(e, "nio-", size)
     e.equal(moved, size, "bytes sent by SDP")
@@ -56,7 +56,7 @@ def channels(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def streams_on_one_machine(e):
-    """To 127.0.0.1, which is on no RDMA device."""
+    """Transfers a file to 127.0.0.1, which is on no RDMA device."""
     before = netns.local_transport(True)
     try:
         moved = run(e, "", SIZE, "127.0.0.1", "self")
@@ -69,7 +69,7 @@ def classes(e):
     return {"classes": compiled(e)}
 
 
-# As for any Java program: with IPv6 sockets for IPv4 addresses.
+# Runs like any Java program: with IPv6 sockets for IPv4 addresses.
 RUN = (*programs.JAVA, "-cp", "{classes}", "Transfer")
 sockets = form(name="sockets", needs=("java",), server=(*RUN, "server", "{host}", "{port}"), client=(*RUN, "client", "{host}", "{port}", SIZE), also=classes,
                says=f"{SIZE} {SUM}", sent=CLIENTS * SIZE, received=CLIENTS * 32, timeout=240)

@@ -16,7 +16,7 @@ from lib.preload import each_way
 # One port with sendfile, one without.
 PORTS = {"sendfile": 8080, "no sendfile": 8081}
 SMALL, LARGE = 1000, 6 << 20
-# Suite overload of `make test` tests larger numbers.
+# The suite overload of `make test` tests larger numbers.
 CONNECTIONS = {"by_rdma": 1000, "locally": 3000, "by_tcp": 1000} if EVERY else {"by_rdma": 60}
 
 SETTINGS = """
@@ -97,7 +97,7 @@ def files(e, way):
             e.equal(said.splitlines(), [f"200 {server.sums[name]}" for name in names], f"answers with {how}")
             direct = observe.stats(way.where)["zcopy tx_bytes"] - before
             if how == "sendfile" and way.sdp:
-                # the client may be too late for some of it
+                # the client may be too late for some of the file
                 e.check(direct >= 1 << 20, f"of {size} bytes {direct} were read from the file's own pages")
 
 
@@ -123,7 +123,7 @@ def new_settings(e, way):
     """SIGHUP: new workers take over the listeners of the old ones."""
     with Nginx(e, way) as server:
         told = pathlib.Path(server.folder, "pid")
-        # it listens before it writes its pid
+        # nginx listens before it writes its pid
         e.until(lambda: told.exists() and told.read_text(), "the master's number")
         master = int(told.read_text())
 

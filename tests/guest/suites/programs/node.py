@@ -40,6 +40,6 @@ if (isMainThread) {
 }
 """
 
-# and to a server that only has TCP
+# the client also connects to a server that only has TCP
 http = form(needs=("node",), server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
             files={"server.js": SERVER, "client.js": CLIENT}, says="16 and 16 came back", sent=3_200_000, received=3_200_000)

@@ -12,7 +12,7 @@ UNITS = {"KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-9, "us": 1e-6, "m
 
 
 def measure(e, *words, host=None, where="peer"):
-    """Runs qperf on this host against a server, by default on the peer. Returns its figures in
+    """Runs qperf on this host against a server, by default on the peer. Returns qperf's figures in
     bytes per second and seconds."""
     if not shutil.which("qperf"):
         e.skip("qperf is not installed")
@@ -48,14 +48,14 @@ def latency(e):
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=300, brief=False)
 def sizes(e):
-    """Messages from one byte to a MiB."""
+    """Sends messages from one byte to a MiB."""
     numbers, text = measure(e, "-t", "1", "-oo", "msg_size:1:1M:*32", "-vu", "sdp_bw", "sdp_lat")
     e.check(text.count("bw ") >= 5 and text.count("latency ") >= 5, f"qperf said {text!r}")
 
 
 @case(reference=False, families=("v4",), timeout=180)
 def on_one_machine(e):
-    """To 127.0.0.1, which is on no RDMA device."""
+    """Runs qperf to 127.0.0.1, which is on no RDMA device."""
     before = netns.local_transport(True)
     try:
         sent = observe.stats()["tx_bytes"]

@@ -17,7 +17,7 @@ $cli --raw lrange list 0 -1 | cmp - values && echo many small
 rm -r /tmp/$folder
 """
 
-# and to a server that only has TCP
+# the benchmark also runs against a server that only has TCP
 benchmark = form(needs=("redis-server", "redis-benchmark", "redis-cli"), client=("sh", "{folder}/client"), files={"client": CLIENT},
                  server=("redis-server", "--bind", "{host}", "--port", "{port}", "--protected-mode", "no", "--save", "", "--dir", "/tmp"),
                  also_by={("sdp_run", "by_tcp")}, says="many small", sent=8_000_000, received=8_000_000)

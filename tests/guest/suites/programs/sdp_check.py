@@ -13,7 +13,7 @@ from lib.programs import Program
 from lib.registry import case
 
 CHECK = BUILT / "sdp-check"
-# Each path that it tests, by the beginning of its output line.
+# Each path that sdp-check tests, by the beginning of its output line.
 PATHS = [f"{name}, {way}" for name in ("half close", "copied", "zero copy by RDMA READ", "zero copy by RDMA WRITE", "interrupted sends", "urgent byte")
          for way in ("here to there", "there to here")] + ["many connections", "IPPROTO_SDP", "IPPROTO_SDP to a server of TCP"]
 
@@ -42,20 +42,20 @@ class Client:
         self.lines = []
 
     def until(self, text):
-        """Reads until it has printed a line that contains this."""
+        """Reads until the program has printed a line that contains this text."""
         while text not in (self.lines or [""])[-1]:
             line = self.program.line()
             self._e.check(line, f"it ended before {text!r}: {self.lines[-5:]}")
             self.lines.append(line.rstrip())
 
     def end(self, patience=60):
-        """Returns its status, its output, its failed checks, and its report."""
+        """Returns the status, output, failed checks and report of sdp-check."""
         status, out, err = self.program.ended(self._e.patience * patience)
         return status, self.lines + out.splitlines(), err, self._report.read_text()
 
 
 def verdicts(lines):
-    """PASS, FAIL or SKIP by the names of the checks."""
+    """Returns PASS, FAIL or SKIP by the names of the checks."""
     found = (re.match(r"(PASS|FAIL|SKIP)  (.*?): ", line) for line in lines)
     return {match[2]: match[1] for match in found if match}
 
@@ -85,8 +85,8 @@ def all_is_well(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def log_of_the_module(e):
-    """It enables debug messages while it runs, and disables them afterwards; those enabled before
-    stay enabled."""
+    """sdp-check enables debug messages while it runs, and disables them afterwards; those enabled
+    before stay enabled."""
     def asked():
         with open("/proc/dynamic_debug/control") as control:
             return {word for line in control if "[ib_sdp]" in line for word in line.split() if word.startswith("=")}
@@ -114,8 +114,8 @@ def log_of_the_module(e):
 @case(reference=False, families=("v4",), timeout=600, brief=False)
 def beside_raw_verbs(e):
     """The report has perftest's figures next to SDP's; their values do not matter. With --names the
-    report has the addresses. With one processor, perftest, which polls, leaves no processor time
-    for rxe."""
+    report of sdp-check has the addresses. With one processor, perftest, which polls, leaves no
+    processor time for rxe."""
     Server(e, "--names")
     _, lines, _, report = Client(e, "--names").end(90)
     text = "\n".join(lines)
@@ -126,7 +126,7 @@ def beside_raw_verbs(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def wrong_bytes(e):
-    """It detects them on each path, and its exit status shows it."""
+    """sdp-check detects wrong bytes on each path, and its exit status shows it."""
     Server(e, "--corrupt")
     status, lines, _, _ = Client(e, "--no-perftest", "--corrupt").end()
     found = {line.split(": ")[0] for line in lines if line.startswith("FAIL") and "WRONG DATA" in line}
@@ -136,7 +136,8 @@ def wrong_bytes(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def server_dies(e):
-    """The client reports it at once, and in the report; the next server works again."""
+    """The client reports the server's death at once, and in the report; the next server works
+    again."""
     server = Server(e)
     client = Client(e, "--no-perftest")
     client.until("PASS  half close")
@@ -149,7 +150,7 @@ def server_dies(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def client_dies(e):
-    """The server continues with the next client."""
+    """The server continues with the next client after one has died."""
     Server(e)
     first = Client(e, "--no-perftest")
     first.until("PASS  half close")
@@ -166,7 +167,8 @@ def client_dies(e):
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=400)
 def no_module(e):
-    """It reports the host without SDP, and tests the remaining path: IPPROTO_SDP at the other host.
+    """sdp-check reports the host without SDP, and tests the remaining path: IPPROTO_SDP at the
+    other host.
     """
     one = netns.local()
     with module.unloaded(e, "self" if one else "peer"):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Two of the kernel's own selftests, unmodified: io_uring_zerocopy_tx (SEND_ZC from a registered
-buffer) and msg_zerocopy. They fail unless each send has one notification. Both send the alphabet
-repeatedly. Requests are made one by one, since a ring sends the rest of one after the next has
-begun; memory is in use until its notification, so many sends are in flight."""
+buffer) and msg_zerocopy. Both selftests fail unless each send has one notification. Both selftests
+send the alphabet repeatedly. Requests are made one by one, since a ring sends the rest of a request
+after the next one has begun; memory is in use until its notification, so many sends are in
+flight."""
 
 from lib.forms import form
 

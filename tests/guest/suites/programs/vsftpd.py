@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """vsftpd, a sandboxed process for each connection, and data connections made by either end.
 seccomp_sandbox kills the process for any socket except TCP, by the number in the call. A mapping
-passes this check, the library does not."""
+passes seccomp's check, the library does not."""
 
 from lib.forms import ALL, form
 

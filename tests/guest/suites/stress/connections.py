@@ -61,7 +61,7 @@ def a_thousand(e):
     if e.sdp:
         settled(e)
         end = processor_time() - before
-        # a debug kernel scans all memory meanwhile
+        # a debug kernel scans all memory during the test
         most = beginning * (3 if os.uname().release.endswith("-debug") else 1)
         e.check(end <= most, f"the end took {end} ticks of the processors, the beginning {beginning}")
 

@@ -158,8 +158,9 @@ def device_goes(e):
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_with_many(e):
     """The removal of a device takes little time, whatever the number of loaded connections: their
-    queue pairs are reset and destroyed together. Four have bytes in flight in both directions, the
-    others have blocks that no call reads. Only the time of the kernel's call counts."""
+    queue pairs are reset and destroyed together. Four connections have bytes in flight in both
+    directions, the others have blocks that no call reads. Only the time of the kernel's call
+    counts."""
     if not shutil.which("rdma") or os.uname().release.endswith("-debug"):
         e.skip("needs the rdma tool and a kernel with ftrace (without it a kprobe takes minutes)")
     listener, block = e.listen(backlog=MANY), bytes(65536)
@@ -187,7 +188,8 @@ def device_goes_with_many(e):
 @case(reference=False, families=("v4",), timeout=120)
 def device_goes_after_a_fault(e):
     """The connection is lost while a call waits for its own memory, which then turns out to be
-    unmapped. The socket keeps no reference to the device: it would not notice the removal."""
+    unmapped. The socket keeps no reference to the device, which would block the removal
+    unnoticed."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -245,7 +247,7 @@ def read_into(e):
 
 
 def taken_back(e):
-    """The peer cancels its advert meanwhile, and sends part of it."""
+    """The peer cancels its advert meanwhile, and sends a part of the block."""
     return read_into(e)
 
 
@@ -268,8 +270,8 @@ def set_on_both(e):
 @case(reference=False, families=("v4",), timeout=60)
 def workers_in_a_fault(e):
     """A call waits in a page fault of its own memory, which is not resolved, and holds a socket
-    lock, or the mutex of the choice between SDP and TCP. No worker waits for that: more connections
-    than processors connect, fall back, and end meanwhile."""
+    lock, or the mutex of the choice between SDP and TCP. No worker waits for the call: more
+    connections than processors connect, fall back, and end meanwhile."""
     begun = []
     for begin in (copied_out, copied_in, set_on, set_on_both):
         near, far, absent, call = begin(e)
@@ -336,7 +338,7 @@ def device_goes_in_a_fault(e):
         elif begin in (set_on, set_on_both):
             e.equal(got, 0, f"the option, {begin.__name__}")
         elif begin is taken_back or begin is read_into and isinstance(got, int):
-            # on a slow machine the peer has done so anyway
+            # on a slow machine the peer has read the block anyway
             e.check(isinstance(got, int) and 0 < got < blocks.MIB, f"{begin.__name__} gave {got}")
             e.check(absent.map[:got] == pattern.Pattern(1).at(0, got), f"others than the peer's {got} bytes")
         else:
@@ -433,7 +435,7 @@ def out_of_memory(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def nothing_stays(e):
-    """Afterwards no resource is left, and the module can be unloaded and loaded."""
+    """After all faults no resource is left, and the module can be unloaded and loaded."""
     settled(e)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -2,11 +2,11 @@
 """Random socket calls from many threads, with arguments of every kind (`env SEED=7 tests/guest/run
 syscall_fuzz`).
 
-The seed determines the random numbers of each thread; the work is limited, not the time. The
-threads of a process share descriptors and close them during each other's calls. They also share the
-memory that is sent from and received into, whose mapping changes all the time. A signal interrupts
-a call that sleeps for long. Every call has to return, with any result. In the end all resources
-must be freed, and the module must work as before."""
+The seed determines the random numbers of each thread. The amount of work is limited, not the time.
+The threads of a process share descriptors and close them during each other's calls. The threads
+also share the memory that is sent from and received into, whose mapping changes all the time. A
+signal interrupts a call that sleeps for long. Every call has to return, with any result. In the end
+all resources must be freed, and the module must work as before."""
 
 import contextlib
 import ctypes
@@ -63,7 +63,7 @@ class Caller:
     def __init__(self, seed, slots, roles, area, patience):
         self.dice, self.slots, self.roles, self.area = random.Random(seed), slots, roles, area
         self.steps, self.thread = 0, None
-        # Microseconds that a block may take.
+        # Microseconds that a call may take before a signal interrupts it.
         self.patience = patience
         self._poller = select.epoll()
         self.moves = [(move, weight) for move, weight in (
@@ -145,7 +145,7 @@ class Caller:
         self.keep(fd, "listener")
 
     def reach(self):
-        """Connects to one of them, if one exists."""
+        """Connects to one of the listeners, if one exists."""
         fd = self.socket()
         if fd < 0:
             return
@@ -295,7 +295,7 @@ class Caller:
             self.area.map(offset, size)
 
     def fork(self):
-        """A process that has all descriptors for a short time."""
+        """Forks a process that has all descriptors for a short time."""
         pid = os.fork()
         if pid == 0:
             os._exit(0)
@@ -389,8 +389,8 @@ def in_use():
 
 
 def attend(e, child, progress, steps):
-    """Returns the result of one of the processes. It has no time limit as long as each of its
-    threads makes progress."""
+    """Returns the result of one fuzzing process. The wait has no time limit as long as each thread
+    makes progress."""
     while True:
         before = list(progress.steps)
         if child.done(e.patience):

@@ -55,10 +55,10 @@ class Trace:
 
 
 class Dice(random.Random):
-    """Random numbers that are recorded; given ones are replayed first."""
+    """Random numbers that are recorded; given numbers are replayed first."""
 
     def begin(self, draws):
-        """`draws` are used first; None stands for a random number."""
+        """The given `draws` are used first; None stands for a random number."""
         self._draws, self.shown = draws, []
 
     def _draw(self):

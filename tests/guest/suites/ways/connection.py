@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every method to send and to receive, mixed on one connection.
 
-    env SEED=7 tests/guest/run ways                     # ROUNDS connections, STEPS calls each way
-    env SEED=7 ONLY=12 STEPS=60 tests/guest/run ways    # one of them again
+    env SEED=7 tests/guest/run ways # ROUNDS connections, STEPS calls each way env SEED=7 ONLY=12
+    STEPS=60 tests/guest/run ways # one of them again
 
 Seed and number of a connection determine its family, its transport and the calls of its four
 threads. Options and parameters change meanwhile, signals interrupt calls, the process forks. Every

@@ -15,7 +15,7 @@ from suites.ways.connection import TIME, change, parameter, play
 
 TABLE = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
 ROWS = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), 0644,", TABLE, re.M)
-# Each connection has its own.
+# Each connection has a value of its own.
 OTHERS = ("local_transport",)
 # Parameters that refuse connections at these values, some over RDMA only.
 REFUSING = {"max_sockets_per_user": 0, "max_sockets_per_net": 0, "max_buffer_memory": 0, "sdp_link_layer_ib_only": 1}

@@ -54,7 +54,7 @@ class Reader:
         seen = self.sock.recv(min(size, 70000), socket.MSG_PEEK)
         self.ended |= not seen
         while seen:
-            # not in one call if the data contains an urgent mark
+            # one call does not suffice if the data contains an urgent mark
             got = self.take(self.sock.recv(len(seen)))
             if not got or not seen.startswith(got):
                 raise ValueError(f"{len(got)} bytes up to {self.checker.count} differ from those that MSG_PEEK has shown")
@@ -83,7 +83,8 @@ class Reader:
             if count:
                 self.take(os.read(reader, count))
             else:
-                # the end, or the urgent byte, where splice(2) returns 0 and stays, as on TCP
+                # the end of the stream, or the urgent byte, where splice(2) returns 0 and stays, as
+                # on TCP
                 self.plain(size)
         finally:
             os.close(reader)

@@ -18,7 +18,7 @@ TCP, SOL, NOW = socket.IPPROTO_TCP, socket.SOL_SOCKET, socket.MSG_DONTWAIT
 SIZES = (1, 100, 2048, 4096, 16384, 20000, 65536, 70000, 150000, 300000, 1 << 20)
 AREA = 1 << 20
 AREAS = 6
-# Period of the pattern. A file contains it twice, so that any part of it is contiguous.
+# Period of the pattern. A file contains the pattern twice, so that any part of it is contiguous.
 PERIOD = 1000003
 # Milliseconds without progress after which a call counts as hung.
 LOST = 30000
@@ -42,7 +42,7 @@ class Writer:
         self.dice, self.sock, self.left = random.Random(seed), sock, steps
         self.pattern, self.at, self.history = Pattern(seed), 0, []
         self.free = [mmap.mmap(-1, AREA) for _ in range(AREAS)]
-        # Areas in flight, by notification number, or by tag of the ring.
+        # Memory areas in flight, by notification number, or by tag of the ring.
         self.told, self.number = {}, 0
         self.ring, self.ringed = None, {}
         self.file = os.memfd_create("pattern")
@@ -92,7 +92,7 @@ class Writer:
         return area
 
     def release(self, area):
-        """The connection no longer uses the memory: its new content must not arrive."""
+        """The connection no longer uses this memory: its new content must not arrive."""
         area[:] = bytes(AREA)
         self.free.append(area)
 

@@ -28,8 +28,8 @@ def over(e, *socks):
 
 
 def talk(e):
-    """Waits for each message before the next one, so that the order is always the same. The
-    messages are too few for a credit update, whose timing would vary."""
+    """Waits for each message before the next one, so that the order is always the same. The session
+    has too few messages for a credit update, whose timing would vary."""
     listener = e.listen()
     near, far = e.pair(listener)
     near.set(TCP, socket.TCP_NODELAY, 1)

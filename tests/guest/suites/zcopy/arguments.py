@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The page of userfaultfd's ioctl arguments is in the program's memory (SDP_ASYNC_SEND). Writing to
-it gains the program nothing."""
+that page gains the program nothing."""
 
 import ctypes
 import mmap
@@ -62,8 +62,8 @@ def of_kernel_threads():
 
 
 def was_there(e, met):
-    """Skips the case if the program has not found the page: another mapping may take its address,
-    as on the debug kernel."""
+    """Skips the case if the program has not found the kernel's page: another mapping may take its
+    address, as on the debug kernel."""
     if not met:
         e.skip("the page was not at the expected address")
 
@@ -71,7 +71,7 @@ def was_there(e, met):
 @case(reference=False, families=("v4",), timeout=120)
 def asks_for_events(e):
     """A program changes the features so that each fork would install a descriptor in the module's
-    worker. The worker is privileged to receive these events."""
+    worker. The module's worker is privileged to receive these events."""
     near, far = pair(e)
     before, met = of_kernel_threads(), 0
 
@@ -113,7 +113,7 @@ def registers_for_more(e):
         begun.wait()
         near.sendall(some(m.address, MIB))
         thread.join()
-        # keeps the present page in use; the peer reads that in the end
+        # keeps the present page in use until the peer reads the block in the end
         other.sendall(view(memory.Raw(65536).fill(2)))
         # no page is mapped yet
         write = threading.Thread(target=os.write, args=(into, some(m.address + MIB + MIB // 2, PAGE)), daemon=True)

@@ -260,7 +260,7 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def both_send_first(e):
-    """Both programs first send as much as both buffers hold, then receive. This works on TCP.
+    """Both programs first send as much as both buffers hold, then receive. TCP can do the same.
     """
     near, far = pair(e)
     data = pattern.Pattern(8).at(0, 100000)
@@ -327,8 +327,8 @@ def peeked(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def polled(e):
-    """Bytes that poll(2) reports can be read without waiting. A block at the other end does not
-    count."""
+    """Bytes that poll(2) reports can be read without waiting. A block that only the other end has
+    does not count."""
     near, far = pair(e)
     total = 2 * MIB
     task = e.task(pattern.send, near, 7, total, [total])
@@ -604,6 +604,6 @@ def one_end_dies(e, turns, size, least):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed_midway(e):
-    """One end dies while the other transfers bytes from or to its memory. The other end gets an
-    error or the end of the stream."""
+    """One end dies while the other transfers bytes from or to its memory. The end that stays gets
+    an error or the end of the stream."""
     one_end_dies(e, e.rounds(16), 16 * MIB, lambda turn: turn % 8 + 1)

@@ -32,7 +32,7 @@ class File(Raw):
         super().__init__(size, mmap.MAP_SHARED, self.descriptor)
 
     def truncate(self):
-        """The file has other pages afterwards, of zeros."""
+        """After truncation the file has other pages, of zeros."""
         os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, self.size)
 
@@ -42,12 +42,12 @@ class File(Raw):
 
 
 def locked(memory):
-    """Access to the memory is no longer allowed."""
+    """Makes access to the memory forbidden."""
     memory.protect(0)
 
 
 def forked(memory):
-    """A child writes to its copy first."""
+    """A child writes to its copy of the memory first."""
     child = os.fork()
     if child == 0:
         memory.bytes = bytes([9]) * memory.size
@@ -75,7 +75,7 @@ def to_be_sent(e):
             near.shutdown(socket.SHUT_WR)
         sent, got = task.result(), reader.result()
         if counters.gained("zcopy rx_bytes") != SIZE:
-            # it was taken back, and its new content copied as far as possible
+            # the block was taken back, and its new content copied as far as possible
             e.check(sent == "EFAULT" and not got or sent == len(got), f"the call gave {sent}, and {len(got)} bytes came")
             memory.unmap()
             return False
@@ -157,7 +157,7 @@ def stack(e):
         room = Raw.at(lowest - len(data), len(data))
         got = calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         same = room.bytes == data
-        # again, now that it is mapped, with a block that can be read from it
+        # sends again, now that the memory is mapped, with a block that can be read from it
         got += calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         room.bytes = data
         return got, same, calls.send_at(far, room.address, room.size)

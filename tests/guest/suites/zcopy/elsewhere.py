@@ -62,7 +62,7 @@ class Block:
 @case(reference=False, families=("v4",), timeout=90)
 def swapped(e):
     """With swap: memory in flight is not swapped out, and swapped-out memory is swapped in and
-    protected. Then memory is compacted."""
+    protected. After that the kernel compacts memory."""
     device = e.keep(Block(e, 64 * MIB))
     subprocess.run(["mkswap", device.name], check=True, capture_output=True)
     done = subprocess.run(["swapon", device.name], capture_output=True, text=True)
@@ -84,7 +84,7 @@ def swapped(e):
         task.result()
         e.check(m.bytes == b"\7" * m.size, "written")
         ended(e, near, far)
-        # and again, when it may be swapped
+        # reclaims the memory once more, when it may be swapped
         LIBC.madvise(m.address, m.size, PAGEOUT)
         e.check(m.bytes == b"\7" * m.size, "swapped out and in")
     finally:
@@ -167,7 +167,7 @@ def core_dumped(e):
 @case(reference=False, families=("v4",), timeout=90)
 def out_of_memory(e):
     """A program whose cgroup is out of memory is killed with a block in flight, which arrives.
-    Before that, it may get no more memory."""
+    Before it is killed, the program may get no more memory."""
     with Group(e) as group:
         near, far = pair(e)
         m = memory.Raw(MIB).fill(8)
@@ -205,7 +205,7 @@ def two_in_a_page(e):
     for start, end in ((0, middle), (middle, m.size)):
         piece = memory.Raw.at(m.address + start, end - start)
         e.equal(near.send(view(piece)), end - start, "sent")
-        # the page that both share was copied
+        # the kernel copied the page that both blocks share
         if end == middle:
             write(m, middle - 10, 1, 5)
     e.check(counters.gained("async blocks") >= 2, "the calls have not returned at once")
@@ -218,7 +218,7 @@ def two_in_a_page(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def of_other_kinds(e):
-    """Pages of hugetlbfs and stacks are not protected, which is counted."""
+    """Pages of hugetlbfs and stacks are not protected, and each is counted."""
     ended(e, *unprotected(e, "stack", memory.Raw(MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GROWSDOWN).fill(1)))
     pages = SYSTEM / "vm/nr_hugepages"
     if not pages.exists():
@@ -237,7 +237,7 @@ def of_other_kinds(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def received_elsewhere(e):
-    """Another socket receives into the block."""
+    """Another socket receives into a block in flight."""
     near, far, m, want = in_flight(e)
     other, end = e.pair()
     data = bytes(range(256)) * (MIB // 256)

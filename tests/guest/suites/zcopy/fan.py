@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One source to several peers: a registered buffer of io_uring, a file, and a pipe. Nothing is
-copied, its pages are pinned once, and a peer that stops or dies affects its own connection only."""
+copied, the pages of the source are pinned once, and a peer that stops or dies affects its own
+connection only."""
 
 import ctypes
 import fcntl
@@ -22,7 +23,7 @@ DATA = pattern.Pattern(1).at(0, SIZE)
 
 
 class Buffer:
-    """SEND_ZC from a registered buffer."""
+    """Sends by SEND_ZC from a registered buffer."""
 
     def __init__(self, e):
         self._e, self._area, self._ring = e, buffer_of(DATA), Ring(e)
@@ -63,12 +64,12 @@ class Buffer:
         self._e.equal(held, set(), "notifications of blocks that nobody has read")
 
     def forget(self):
-        """Unregisters the buffer. Blocks in flight keep it."""
+        """Unregisters the buffer. Blocks in flight keep the buffer."""
         self._ring.unregister()
 
 
 class File:
-    """sendfile(2) of a file."""
+    """Sends a file by sendfile(2)."""
 
     def __init__(self, e):
         self._file = spliced.File(e, 1, SIZE)
@@ -84,7 +85,7 @@ class File:
 
 
 class Pipe(File):
-    """tee(2) of a pipe, which keeps its bytes."""
+    """Sends by tee(2) of a pipe, which keeps its bytes."""
 
     def __init__(self, e):
         super().__init__(e)
@@ -163,8 +164,8 @@ def to_each(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def stopped(e):
-    """A peer that does not read delays no other one. Its blocks wait, and arrive later, although
-    the buffer is unregistered meanwhile."""
+    """A peer that does not read delays no other one. The stopped peer's blocks wait, and arrive
+    later, although the buffer is unregistered meanwhile."""
     for kind in SOURCES:
         source, pairs = kind(e), pairs_of(e, 3)
         (slow, end), *others = pairs
@@ -183,8 +184,8 @@ def stopped(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def dead(e):
-    """A peer dies with a block in flight: its connection ends. The others get that block and later
-    ones."""
+    """A peer dies with a block in flight: its connection ends. The other peers get that block and
+    later ones."""
     for kind in SOURCES:
         source, pairs = kind(e), pairs_of(e, 3)
         (lost, end), *others = pairs

@@ -113,8 +113,8 @@ def small_ones_are_copied(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def cache(e):
-    """With pin_cache, memory that is sent again stays pinned. Memory that replaces it in the
-    address space is not confused with it."""
+    """With pin_cache, memory that is sent again stays pinned. Memory that replaces the pinned
+    memory in the address space is not confused with it."""
     with parameter("pin_cache", 1):
         near, far = pair(e)
         counters = Counters()
@@ -130,7 +130,7 @@ def cache(e):
         for turn in range(8):
             send(turn)
         e.check(counters.gained("pin cache hits") > 0, "no hits")
-        # other pages at the same address: by remapping, and by a child's copy on write
+        # the same address gets other pages: by remapping, and by a child's copy on write
         for turn in range(8, 12):
             memory.madvise(mmap.MADV_DONTNEED)
             send(turn)

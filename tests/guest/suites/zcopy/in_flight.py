@@ -69,7 +69,8 @@ def device_removed(e):
 
 
 class Sender:
-    """A process with blocks in flight and the only descriptor of their socket. Its peer is `far`.
+    """A process with blocks in flight and the only descriptor of their socket. The peer of that
+    process is `far`.
     """
 
     def __init__(self, e, give_them):
@@ -122,7 +123,7 @@ def nobody_takes_them(e):
                 pinned(e)
                 process.exit() if end == "exit" else process.kill()
             if isinstance(kept, memory.Raw):
-                # whether or not the peer reads the bytes
+                # the program may write, whether or not the peer reads the bytes
                 writable(e, kept)
             # on a local connection the rows include the peer
             e.until(lambda: all(row.local != name for row in observe.rows("self")), f"{give_them.__name__}, {end}: the end of the socket", LIMIT)
@@ -137,8 +138,8 @@ def rmmod():
 
 @case(reference=False, families=("v4",), timeout=120)
 def module_unloaded(e):
-    """rmmod is refused while blocks exist, even of a closed socket. Afterwards it does not wait for
-    a program whose memory was protected, and which may then write to it."""
+    """rmmod is refused while blocks exist, even of a closed socket. After the blocks have ended,
+    rmmod does not wait for a program whose memory was protected, and which may then write to it."""
     kept, listener = [], e.listen()
     for give_them in (asked, at_once):
         near, far = e.pair(listener)
@@ -148,7 +149,7 @@ def module_unloaded(e):
                 near.close()
             status, said = rmmod()
             e.check(status != 0 and "in use" in said, f"rmmod: {status} {said}")
-        # with unread bytes
+        # closes with unread bytes
         far.close()
     listener.close()
     e.until(lambda: not any(observe.rows(where) for where in netns.hosts()), "the end of the sockets")
@@ -213,7 +214,7 @@ def namespace_goes(e):
 @case(reference=False, families=("v4",), timeout=120)
 def touched_once(e):
     """A write to a block in flight does not affect later blocks: they are not copied. A peer that
-    holds them for long has ten seconds to reply to a cancel."""
+    holds the blocks for long has ten seconds to reply to a cancel."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     near.set(TCP, consts.SDP_ASYNC_SEND, 1)
@@ -225,7 +226,7 @@ def touched_once(e):
         protected.write(m, 0, 0x22, 100)
         end, n = time.monotonic() + 12, 0
         while time.monotonic() < end:
-            # not all of them ever complete
+            # some of these sends never complete
             n += 1
             near.sendall(protected.view(memory.Raw.at(m.address + n % 16 * MIB, MIB)))
         near.shutdown(socket.SHUT_WR)

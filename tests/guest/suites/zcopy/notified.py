@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """MSG_ZEROCOPY: sends that neither copy nor wait for the reader. The error queue contains a
-notification once they are complete."""
+notification once a send is complete."""
 
 import ctypes
 import mmap
@@ -28,8 +28,8 @@ def asking(e):
 
 
 class Told:
-    """Notifications of a socket: completed sends and their codes. Each arrives once; those of
-    blocks in order."""
+    """Notifications of a socket: completed sends and their codes. Each notification arrives once;
+    those of blocks arrive in order."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self.count, self._codes = e, sock, 0, {}
@@ -75,7 +75,7 @@ def give(e, sock, seed, count, size=MIB):
 @case(reference=False, timeout=60, messages=True)
 def read_by_the_peer(e):
     """Several blocks are in flight. The peer reads them, and only then do notifications arrive.
-    Nothing is copied."""
+    No byte of these blocks is copied."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 1, 4)
@@ -116,8 +116,8 @@ def many(e):
 
 @case(reference=False, timeout=60)
 def polled(e):
-    """A reader that polls gets the bytes as messages from the same pages. On a local connection
-    these are copies."""
+    """A reader that polls gets the bytes as messages from the same pages. On a local connection the
+    messages are copies."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 3, 3)
@@ -150,7 +150,7 @@ def written_to_a_waiting_reader(e):
 @case(reference=False, families=("v4",), timeout=60)
 def as_many_as_may_be(e):
     """At the limit of blocks in flight a non-blocking send gets EAGAIN, and poll(2) reports when
-    another one is possible. A blocking send succeeds."""
+    another send is possible. A blocking send at the limit succeeds."""
     near, far = asking(e)
     told = Told(e, near)
     give(e, near, 5, MOST, 65536)
@@ -268,7 +268,7 @@ def beside_a_send_that_waits(e):
 
 @case(families=("v4",), timeout=60)
 def optmem(e):
-    """Notifications are charged to optmem_max. Beyond that limit send(2) fails with ENOBUFS, and
+    """Notifications are charged to optmem_max. Beyond optmem_max send(2) fails with ENOBUFS, and
     nothing is sent."""
     near, far = asking(e)
     limit = "/proc/sys/net/core/optmem_max"
@@ -367,12 +367,12 @@ def vectors_of_one_piece(e):
     parts = [stream[at:at + 4096] for at in range(0, MIB, 4096)]
     counters = Counters()
     e.equal(near.sendmsg(parts[:1] + [b""] + parts[1:], [], ZEROCOPY | NOW), MIB, "bytes sent")
-    # before a reader waits for the bytes: its SinkAvail would cross the advert
+    # runs before a reader waits for the bytes: the reader's SinkAvail would cross the advert
     e.until(lambda: counters.gained("received SDP_MID_SRCAVAIL") > 0, "the advert")
     e.equal(pattern.receive(far, 17, MIB, [MIB], socket.MSG_WAITALL), MIB, "bytes")
     e.equal(Told(e, near).wait(1), [0], "codes")
     e.equal(counters.gained("post_send SDP_MID_SRCAVAIL") + counters.gained("received SDP_MID_SINKAVAIL"), 1, "adverts")
-    # a gap, and segments in another order
+    # the segments have a gap between them, and another order
     parts = [stream[20000:40000], stream[:20000], stream[50000:90000], stream[40000:50000]]
     task = e.task(far.recv_exactly, 90000)
     near.sendmsg(parts, [], ZEROCOPY)

@@ -20,8 +20,8 @@ SECTORS, IN_CLUSTER, OF_TABLE, ROOT_ENTRIES = 16384, 2, 40, 512
 
 
 def fat():
-    """First sectors of an empty FAT16: boot sector and start of its only table. The rest is
-    zero."""
+    """First sectors of an empty FAT16: boot sector and start of its only table. The other sectors
+    are zero."""
     boot = struct.pack("<3s8sHBHBHHBHHHLL", b"\xeb\x3c\x90", b"none", 512, IN_CLUSTER, 1, 1, ROOT_ENTRIES, SECTORS, 0xF8, OF_TABLE, 32, 2, 0, 0)
     return boot.ljust(510, b"\0") + b"\x55\xaa" + b"\xf8\xff\xff\xff"
 
@@ -48,7 +48,7 @@ def on_a_disk(e, size):
 @case(reference=False, families=("v4",), timeout=90, messages=True)
 def received(e):
     """A reader does not advertise such memory, and no adapter writes to it. The file gets the
-    bytes."""
+    received bytes."""
     near, far = pipelined(e)
     data = pattern.Pattern(5).at(0, MIB)
     with on_a_disk(e, MIB) as (view, content):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sends of many segments without a copy: MSG_ZEROCOPY, protected blocks and blocking sends.
-Segments that meet at page borders form one block. Others are a block each, unless they are copied
-because there are many."""
+Segments that meet at page borders form one block. Other segments are a block each, unless they are
+copied because there are many."""
 
 import ctypes
 import mmap
@@ -42,7 +42,7 @@ class Pieces:
 
 
 def choosing(ends, threshold):
-    """Makes the two ends; the first one uses zero copy from this many bytes on, or by
+    """Makes the two ends; the first end uses zero copy from this many bytes on, or by
     measurement."""
     if threshold is not None:
         ends[0].set(TCP, consts.SDP_ZCOPY_THRESH, threshold)
@@ -108,7 +108,7 @@ def with_empty_ones():
 
 
 def cut():
-    """The first begins within a page, the last ends in one."""
+    """The first segment begins within a page, the last ends in one."""
     return [(100, 16 * PAGE - 100), *APART[1:-1], (APART[-1][0], 15 * PAGE + 5)]
 
 
@@ -120,7 +120,7 @@ KINDS = {
     "in another order": ([*APART[8:], *APART[:8]], 1, 1),
     "with borders within pages": ([(n * 160_000 + 1000, 150_000) for n in range(6)], 6, 6),
     "one with a border within a page": ([*APART[:5], (APART[5][0], 15 * PAGE + 9), *APART[6:]], 2, 2),
-    # a segment may be too small to be protected
+    # each segment may be too small to be protected
     "small": ([(n * 2 * PAGE, PAGE) for n in range(64)], 1, 0),
     "small within pages": ([(n * 2 * PAGE + 8, PAGE - 8) for n in range(64)], 0, 0),
     "many": ([(n * 9 * PAGE, 8 * PAGE) for n in range(40)], 1, 3),
@@ -159,7 +159,8 @@ SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
     """Many segments that cannot form one block are copied if none alone would be zero copy.
-    Notifications report the copy. A segment that is most of the call is sent as if it were alone.
+    Notifications report such a copy. A segment that is most of the call is sent as if it were
+    alone.
     """
     for kind in (Notified, Protected, Blocking):
         for threshold in (65536, None, 0):
@@ -179,7 +180,7 @@ def as_it_pays(e):
         way, counters, want = kind(e, None), Counters(), pieces.bytes
 
         def sender():
-            # buffers, time until the first trial, and the trial
+            # fills buffers, waits for the first trial, and makes the trial
             for _ in range(21):
                 e.equal(send(way, pieces), len(want), "sent")
 
@@ -196,7 +197,7 @@ def as_it_pays(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def in_large_pages(e):
-    """Pieces of one large page, which is pinned as a whole."""
+    """Sends segments of one large page, which is pinned as a whole."""
     m = memory.Raw(ALL)
     LIBC.madvise(m.address, m.size, mmap.MADV_HUGEPAGE)
     m.fill(3)
@@ -225,7 +226,7 @@ def with_a_hole(e):
 
 
 def in_flight(e):
-    """Segments in flight as one block, to a peer that does not read; and their bytes."""
+    """Returns segments in flight as one block, to a peer that does not read, and their bytes."""
     way, pieces, counters = Protected(e), Pieces(APART), Counters()
     want = pieces.bytes
     e.equal(send(way, pieces), len(want), "sent")
@@ -235,8 +236,8 @@ def in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_in_flight(e):
-    """A write to any segment waits, but not for a reader. The bytes as sent arrive. Memory between
-    the segments is not protected."""
+    """A write to any segment waits, but not for a reader. The peer receives the bytes as they were
+    sent. Memory between the segments is not protected."""
     for n in (1, 15, 0):
         far, pieces, want = in_flight(e)
         counters = Counters()
@@ -252,7 +253,8 @@ def written_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed_in_flight(e):
-    """A segment is unmapped, another one moved. Later writes to these addresses do not arrive."""
+    """A segment is unmapped, another one moved. Later writes to the addresses of these segments do
+    not arrive."""
     far, pieces, want = in_flight(e)
     pieces.piece(3).unmap()
     piece, to = pieces.piece(5), memory.Raw(16 * PAGE)
@@ -316,7 +318,7 @@ def memlock(e):
 
 
 def dice(rng):
-    """Some segments, most of them page-aligned."""
+    """Returns some segments, most of them page-aligned."""
     places, at = [], 0
     while len(places) < rng.randint(1, 24) and at < ALL - 64 * PAGE:
         start, length = at, rng.choice((1, 4, 8, 16, 32)) * PAGE
@@ -332,7 +334,7 @@ def dice(rng):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """Segments that are overwritten as soon as send returns: none of the new bytes ever arrives."""
+    """Segments are overwritten as soon as send returns: none of the new bytes ever arrives."""
     counters = Counters()
     for seed in range(e.rounds(16)):
         rng = random.Random(seed)

@@ -71,8 +71,8 @@ def pinned_behind_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sent_to_many(e):
-    """The same memory is sent on several connections at once. No send takes the others' pins for
-    pins that write."""
+    """The same memory is sent on several connections at once. None of the sends takes the pins of
+    the others for pins that write."""
     m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
     want, counters = m.bytes, Counters()
 
@@ -124,7 +124,7 @@ class Tracker:
 
 
 def protected_pages(m):
-    """Returns the number of its pages that a userfaultfd write-protects."""
+    """Returns the number of the memory's pages that a userfaultfd write-protects."""
     with open("/proc/self/pagemap", "rb", buffering=0) as file:
         entries = os.pread(file.fileno(), m.size // PAGE * 8, m.address // PAGE * 8)
     return sum(entry >> 57 & 1 for entry, in struct.iter_unpack("=Q", entries))
@@ -148,7 +148,7 @@ def beside_another_userfaultfd(e):
 
 def arguments():
     """Returns the address of the module's page in the calling process. Children and core dumps do
-    not contain it."""
+    not contain that page."""
     with open("/proc/self/smaps") as file:
         for line in file:
             if re.match("[0-9a-f]+-", line):
@@ -159,7 +159,8 @@ def arguments():
 
 
 def loses_the_page(e, seconds):
-    """Makes the page unreadable for this long, while a block ends and another one is in flight."""
+    """Makes the module's page unreadable for this long, while a block ends and another one is in
+    flight."""
     near, far, m, want = in_flight(e)
     other, end = pair(e)
     second = memory.Raw(MIB).fill(15)
@@ -189,7 +190,7 @@ def loses_the_page(e, seconds):
 @case(reference=False, families=("v4",), timeout=90)
 def page_not_there(e):
     """The module's page cannot be read for a moment, as during page migration, or ever again.
-    Blocks in flight stay protected."""
+    Blocks in flight stay protected while the module's page cannot be read."""
     for seconds in (0.2, None):
         e.check(e.child(loses_the_page, e, seconds).result(), f"the child, {seconds}")
     unpinned(e)

@@ -47,7 +47,7 @@ def pair(e):
 
 
 def write(m, offset, value, length):
-    """Writes to memory; other threads run meanwhile."""
+    """Writes to memory while other threads run."""
     LIBC.memset(m.address + offset, value, length)
 
 
@@ -60,8 +60,8 @@ def receive(e, far, want, what="bytes"):
 
 @case(reference=False, families=("v4",), timeout=60)
 def returns_at_once(e):
-    """send(2) returns before the peer reads. The pages are writable again when the peer has
-    them."""
+    """send(2) returns before the peer reads. The pages are writable again when the peer has the
+    bytes."""
     near, far = pair(e)
     m = memory.Memory(MIB).fill(1)
     want = bytes(m.map)
@@ -77,7 +77,7 @@ def returns_at_once(e):
 def written_before_it_is_read(e, near, far, m):
     want = bytes(m.map)
     near.send(m.map)
-    # this ends without a reader as well: the block is taken back, and its unread rest copied
+    # the write ends without a reader as well: the block is taken back, and its unread rest copied
     e.task(write, m, 8 * PAGE + 5, 0x55, PAGE).result()
     e.equal(m.map[8 * PAGE + 5:9 * PAGE + 5], b"U" * PAGE, "written")
     receive(e, far, want)
@@ -85,8 +85,8 @@ def written_before_it_is_read(e, near, far, m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_at_once(e):
-    """A write to the block before it is read waits, but not for a reader. The bytes as sent
-    arrive."""
+    """A write to the block before it is read waits, but not for a reader. The peer receives the
+    bytes as they were sent."""
     every = Counters()
     for size in (256 << 10, MIB, 2 * MIB):
         near, far = pair(e)
@@ -96,7 +96,7 @@ def written_at_once(e):
             e.check(counters.gained(f"async {name}") > 0, f"{size}: async {name} is 0")
         near.close()
         far.close()
-    # the peer may have space for some of it before that
+    # the peer may have space for some of the block before that
     e.check(every.gained("async copied") > 0, "nothing was copied")
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
 
@@ -118,7 +118,7 @@ def view(m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def parent_and_child_write(e):
-    """fork(2): both write to the block, the child without waiting."""
+    """After fork(2) both processes write to the block, the child without waiting."""
     near, far, m, want = in_flight(e)
 
     def child():
@@ -446,14 +446,14 @@ def page_taken_away(e):
         return True
 
     for absent in (False, True):
-        # a separate process, since it has no protection for a while afterwards
+        # uses a separate process, since it has no protection for a while afterwards
         e.check(e.child(tries, absent).result(), "the child")
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_privilege(e):
     """Blocks are protected even if the process is not privileged for userfaultfd(2) of kernel
-    faults; it gets no descriptor of it."""
+    faults; the process gets no descriptor of the userfaultfd."""
     near, far = pair(e)
 
     def sender():
@@ -504,7 +504,7 @@ def forbidden(e):
 
 def reused(e, seed):
     """Memory is overwritten as soon as send(2) has returned. The peer reads at any time and gets
-    the bytes as sent."""
+    the bytes as they were sent."""
     rng = random.Random(seed)
     near, far = pair(e)
     turn = [memory.Raw(MIB) for _ in range(rng.choice((1, 2, 4)))]
@@ -580,7 +580,7 @@ def gives_up(e):
         write(m, 0, 0xEE, m.size)
 
     for n in range(40):
-        # with or without waiting for its reader: the peer reads only after the write
+        # the write may wait for a reader or not: the peer reads only after the write
         e.task(send_and_touch, n).result()
         receive(e, far, bytes([n]) * m.size)
     # a block after one that was taken back may be sent in messages before the write
@@ -616,14 +616,14 @@ def takes_heart(e):
         if not counters.gained("async blocks"):
             break
     e.check(sends(4096, False) < 4096, "it has not tried again")
-    # a write to what is still in flight would be another write fault
+    # a write to a block still in flight would be another write fault
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
     write(m, 0, 1, m.size)
     counters, count = Counters(), 200
     for _ in range(count):
         sends(1, False)
     gained = {name: counters.gained(f"async {name}") for name in ("blocks", "touched", "unprotected busy", "unprotected pinned", "unprotected userfaultfd")}
-    # while the page tables of the last one are being changed, one is refused
+    # while the page tables of the last block are being changed, one is refused
     e.equal(gained["blocks"] + gained["unprotected busy"], count, f"blocks, of {gained}")
     e.check(gained["blocks"], "no blocks")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reasons for copies in SDP_INFO of each end. Each case provokes one reason, and no other is
+"""Reasons for copies in SDP_INFO of each end. Each case provokes one reason, and no other reason is
 counted."""
 
 import os
@@ -27,7 +27,8 @@ class Ends:
         self.near, self.far = pair(e)
 
     def reasons(self, *others):
-        """Returns the reasons counted by each end. Their sum with other sockets equals sdpstats."""
+        """Returns the reasons counted by each end. The sum of these reasons with those of other
+        sockets equals sdpstats."""
         told = [{name: observe.info(sock)[name] for name in REASONS} for sock in (self.near, self.far, *others)]
         for name, total in REASONS.items():
             self.e.equal(sum(one[name] for one in told), self.counters.gained(total), f"{name} of both ends, and in sdpstats")
@@ -58,7 +59,7 @@ def too_small(e):
     ours, theirs = ends.copied(total)
     e.equal((ours["src_avail_sent"], theirs["sink_avail_sent"]), (0, 0), "adverts")
     e.equal(ends.reasons(), [{}, {}], "reasons")
-    # one byte more, and zero copy is used
+    # sends one byte more, so zero copy is used
     task = e.task(pattern.send, ends.near, 2, 65536, [65536])
     e.equal(pattern.receive(ends.far, 2, 65536, [65536], socket.MSG_WAITALL), 65536, "bytes")
     task.result()
@@ -97,8 +98,8 @@ def not_taken_up(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_does_not_wait(e):
-    """A block that meets a non-blocking reader is refused, and counted as returned at the other
-    end."""
+    """A block that meets a non-blocking reader is refused, and counted as returned at the
+    sender."""
     data = pattern.Pattern(4).at(0, SIZE)
 
     def attempt():
@@ -275,7 +276,8 @@ def crossed(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def no_credits(e):
-    """A sender whose peer does not read has to wait for receive buffers; the peer does not."""
+    """A sender whose peer does not read waits for receive buffers, and counts a stall; its peer
+    counts none."""
     ends = Ends(e)
     e.equal(observe.info(ends.near)["credit_stalls"], 0, "before anything was sent")
     e.fill(ends.near)

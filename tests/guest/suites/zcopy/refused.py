@@ -36,8 +36,8 @@ def changing(e):
 
 
 def crowd(most):
-    """Makes as many mappings as the calling process may have, and one more. Returns those that can
-    be unmapped again."""
+    """Makes as many mappings as the calling process may have, and one more. Returns the mappings
+    that can be unmapped again."""
     many = memory.Raw(2 * most * PAGE)
     for n in range(most):
         if LIBC.mprotect(many.address + 2 * n * PAGE, PAGE, mmap.PROT_READ):

@@ -13,14 +13,14 @@ PART = 65536
 
 
 def rest(e, far, left):
-    """Checks that the unread bytes arrive, too."""
+    """Checks that the unread bytes of the block arrive, too."""
     far.recv_exactly(left)
     unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_readers(e):
-    """Two calls wait for the bytes of a block that is not taken back: each gets some."""
+    """Two calls wait for the bytes of a block that is not taken back: each call gets some."""
     for turn in range(8):
         near, far = asking(e)
         tasks = [e.task(far.recv, PART).wait_asleep("recvfrom") for _ in range(2)]
@@ -36,7 +36,7 @@ def by_readers(e):
 @case(reference=False, families=("v4",), timeout=120)
 def by_reader_and_poller(e):
     """One call reads a part of the block, and a thread has begun to poll meanwhile: poll reports
-    the rest."""
+    the unread rest."""
     for turn in range(16):
         near, far = asking(e)
         begun = threading.Event()

@@ -36,14 +36,14 @@ class File:
         fcntl.fcntl(self.pipe[1], fcntl.F_SETPIPE_SZ, MIB)
 
     def send(self, sock, at=0, end=None):
-        """Calls sendfile(2) for these bytes; returns the bytes sent."""
+        """Calls sendfile(2) for a range of the file; returns the number of bytes sent."""
         start, end = at, self.size if end is None else end
         while at < end:
             at += os.sendfile(sock.fileno(), self.fd, at, end - at)
         return at - start
 
     def splice(self, sock, at=0, end=None, flags=0):
-        """As `send`, through the pipe, with flags for the socket's end of it."""
+        """As `send`, through the pipe, with flags for the socket's end of the pipe."""
         start, end = at, self.size if end is None else end
         while at < end:
             left = os.splice(self.fd, self.pipe[1], min(end - at, MIB), offset_src=at)
@@ -292,7 +292,7 @@ def lost(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed(e):
-    """A file that changes, or is truncated, while its pages are in flight, as it may on TCP: as
+    """A file changes, or is truncated, while its pages are in flight, as is possible on TCP: as
     many bytes arrive, old or new ones."""
     near, far, file = sending(e, 4 * MIB)
     old = pattern.Pattern(1).at(0, 4 * MIB)

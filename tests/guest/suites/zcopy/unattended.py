@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program whose socket is in an epoll, and that is busy elsewhere when it is woken. The module
-itself replies to the other end's adverts and cancels. Otherwise the other program's call would wait
-for it, and abort the connection after ten seconds."""
+"""A program whose socket is in an epoll is busy elsewhere when it is woken. The module itself
+replies to the other end's adverts and cancels. Otherwise the other program's call would wait for
+the busy program, and abort the connection after ten seconds."""
 
 import select
 import socket
@@ -41,7 +41,7 @@ def block(e):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def protected_block(e):
-    """A block of a send that has returned is given back to a thread that writes to it."""
+    """A block of a send that has returned is taken back for a thread that writes to it."""
     near, far = protected.pair(e)
     watched(e, far)
     m = memory.Memory(MIB).fill(1)

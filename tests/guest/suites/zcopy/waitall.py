@@ -21,12 +21,13 @@ BLOCK = 65536
 
 
 def by_write():
-    """Makes senders wait for the reader's advert. Otherwise they may send before it."""
+    """Makes senders wait for the reader's advert. Otherwise the senders may send before the
+    advert."""
     return parameter("zcopy_ways", 2)
 
 
 def backwards(e):
-    """As pipelined(), for the other direction: returns (sender, reader)."""
+    """Does the same as pipelined() for the other direction: returns (sender, reader)."""
     near, far = pair(e)
     task = e.task(pattern.send, far, 2, MIB, [MIB])
     left = MIB
@@ -123,7 +124,7 @@ def two_readers(e):
                 word, = struct.unpack_from("=Q", view, place)
                 if word < behind:
                     e.check(False, f"word {word} comes before word {behind}")
-                # one block at a time if it is contiguous
+                # compares one block at a time if it is contiguous
                 block = bytes(view[place:place + BLOCK])
                 size = len(block) if block == words[word * 8:word * 8 + len(block)].tobytes() else 8
                 e.check(1 not in seen[word:word + size // 8], f"word {word} was given twice")
@@ -136,8 +137,8 @@ def two_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120, messages=True)
 def part_of_it(e):
-    """A time-out, a signal, or the end of the stream after some bytes: the call returns them, and
-    cancels its advert."""
+    """A time-out, a signal, or the end of the stream after some bytes: the call returns these
+    bytes, and cancels its advert."""
     some = 5 * MIB + 333
     data = pattern.Pattern(8).at(0, some + MIB)
 
@@ -215,7 +216,7 @@ def vectors(e):
 
 
 def scattered(e, turn):
-    """Sends from many buffers to many. Returns the number of bytes received."""
+    """Sends data from many buffers to many. Returns the number of bytes received."""
     choice = random.Random(turn)
     small, large = (100, 4097, 5000, 65536), (200_000, 700_001, MIB)
     near, far = pipelined(e)

@@ -67,7 +67,7 @@ struct Row {
     orphaned: If,
     begun: If,
     states: &'static [State],
-    /// Next state; `None`: unchanged.
+    /// Next state; `None` if the state does not change.
     next: Option<State>,
     act: CloseAction,
 }
@@ -111,7 +111,7 @@ impl Row {
     }
 }
 
-/// All states but `Close`.
+/// All states except `Close`.
 const ALIVE: &[State] = &[
     Established,
     SynSent,
@@ -248,7 +248,7 @@ const TABLE: &[Row] = &[
         Some(Close),
         CloseAction::Nothing,
     ),
-    // the side that closes last does not disconnect: the first one does
+    // the side that closes last does not disconnect: the other side does
     row(
         CloseEvent::FinAcked { linger2: 0 },
         &[LastAck],
@@ -310,7 +310,7 @@ const TABLE: &[Row] = &[
     row(CloseEvent::Failed, &[Close], None, CloseAction::FailLink),
     row(CloseEvent::Failed, ALIVE, Some(Close), CloseAction::Fail),
     row(CloseEvent::Flushed, &STATES, None, CloseAction::FailLink).not_begun(),
-    // the connection manager's report decides
+    // the connection manager's report decides the outcome
     row(down(true, false), ALIVE, Some(Close), CloseAction::Fail),
     row(down(false, false), ALIVE, Some(Close), CloseAction::Cut).orphaned(),
     row(down(false, false), ALIVE, Some(Close), CloseAction::Fail),
@@ -362,7 +362,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// Returns a connection in one of its four situations.
+/// Returns a connection in one of four situations.
 fn end(orphaned: bool, begun: bool) -> End {
     let mut end = End::new();
     if begun {
@@ -499,7 +499,7 @@ fn an_orphan_ends_by_time_alone() {
             if step.act == CloseAction::Detach {
                 break;
             }
-            // both set another deadline
+            // both events set another deadline
             assert!(
                 matches!(step.act, CloseAction::Fail | CloseAction::Disconnect),
                 "{state:?}"

@@ -4,7 +4,7 @@
 
 #![cfg(test)]
 
-// The files use the kernel crate by this name.
+// The files under test use the kernel crate by this name.
 extern crate self as kernel;
 
 mod any_order_tests;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Compares the receive queue with a simple model of it.
+//! Compares the receive queue with a simple model.
 
 use crate::host::{without_memory, Buffer, Chance, Error};
 use crate::receive_queue::ReceiveQueue;
@@ -64,7 +64,7 @@ fn any_order_of_calls() {
                     assert_eq!(bytes, stream.drain(..bytes.len()).collect::<Vec<_>>());
                 }
                 5 if !stream.is_empty() => {
-                    // a peek in the middle: the buffer is taken out meanwhile, and messages arrive
+                    // peeks in the middle: the buffer is taken out meanwhile, and messages arrive
                     let ahead = chance.below(stream.len());
                     let (memory, bytes) = queue.take(position + ahead as u64).unwrap();
                     assert_eq!(memory.bytes()[bytes.start], stream[ahead]);
@@ -143,10 +143,10 @@ fn the_urgent_byte() {
     );
     assert_eq!(read(&mut queue, 2), b"ab");
     assert!(queue.unread.at_mark());
-    // the buffer is empty after it
+    // the buffer is empty after the urgent byte
     assert!(queue.skip_mark().is_some());
     assert!(queue.unread.urgent == Urgent::None && (queue.unread.bytes() == 0));
-    // a later urgent byte replaces it
+    // a later urgent byte replaces this one
     push(&mut queue, b"x", 512, true);
     push(&mut queue, b"y", 512, true);
     assert!(queue.unread.urgent == Urgent::Valid(b'y', 4) && !queue.unread.at_mark());
@@ -168,7 +168,7 @@ fn a_look_survives_the_end_of_what_was_before() {
 fn room_ends_with_memory_and_with_the_limit() {
     let mut queue = queue();
     for n in 0..32_u8 {
-        // too large to be merged
+        // each message is too large to be merged
         push(&mut queue, &[n; 400], 512, false);
     }
     assert!(!without_memory(|| queue.make_space(1)));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Compares the send queue with a simple model of it.
+//! Compares the send queue with a simple model.
 
 use crate::host::{pressure, without_memory, Buffer, Chance};
 use crate::send_queue::{SendQueue, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 
-/// The queue, and the bytes that it should contain.
+/// The send queue, and the bytes that it should contain.
 struct Both {
     queue: SendQueue,
     /// All bytes that were ever accepted.
@@ -30,7 +30,7 @@ impl Both {
         }
     }
 
-    /// Accepts up to `n` bytes into chunks of `size`; returns their number.
+    /// Accepts up to `n` bytes into chunks of `size`; returns the number of bytes.
     fn write(&mut self, n: usize, size: usize) -> usize {
         let before = self.stream.len();
         while self.stream.len() < before + n && self.queue.has_space() {
@@ -105,7 +105,7 @@ fn any_order_of_calls() {
                     }
                 }
                 2 | 3 => drop(both.send(1 + chance.below(100_000))),
-                // late, early, and of unsent bytes
+                // completes late, early, or bytes that were not sent
                 _ => both.complete(chance.below(both.stream.len() + 2)),
             }
         }

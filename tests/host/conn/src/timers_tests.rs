@@ -66,7 +66,7 @@ fn the_nearest_is_next() {
             timers.next([None, Some(now.wrapping_add(10))], now),
             Some(10)
         );
-        // expired, but not handled yet
+        // the timer has expired, but is not handled yet
         assert_eq!(timers.next([None], now.wrapping_add(21)), Some(0));
     }
 }

@@ -44,7 +44,7 @@ fn a_call_ends_at_the_mark_and_steps_over_it_at_its_beginning() {
         for from in 0..=STREAM.len() {
             for most in 1..=STREAM.len() {
                 for (buffer, inline) in [(1, false), (1, true), (9, false), (9, true)] {
-                    // a peek after bytes that were read meanwhile
+                    // peeks after bytes that were read meanwhile
                     let start = read.max(from);
                     let (mut end, mut first) = (STREAM.len(), start);
                     if start < MARK {
@@ -81,7 +81,7 @@ fn poll_does_not_count_a_byte_for_msg_oob_that_is_next() {
         }
         assert!(!unread.reaches(usize::MAX, false, || false));
     }
-    // nothing else has arrived
+    // no other byte has arrived
     let mut alone = Unread::default();
     alone.received(1, Some(b'!'));
     assert!(!alone.reaches(1, false, || true) && alone.reaches(1, true, || false));

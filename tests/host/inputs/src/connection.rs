@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Random events on a connection: it never panics, sends no message without a credit, and none
-//! after its end.
+//! Random events on a connection: the code never panics, sends no message without a credit, and
+//! none after the connection's end.
 //!
 //! The input is a list of actions of a few bytes each. Most messages get the correct MSeq and Len,
-//! so that the fuzzer need not guess those.
+//! so that the fuzzer need not guess these fields.
 
 use sdp_protocol::message::Message;
 use sdp_protocol::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A non-blocking send call finds no space, while a worker polls the completion that frees space:
-//! either poll(2) is notified of it, or the call finds it.
+//! A non-blocking send call finds no space, while a worker polls the completion that frees space.
+//! Either poll(2) is notified of the space, or the call finds it.
 //!
 //! [`Socket`] models `socket/send.rs` and `conn`. The call's steps have the order of `last_check`,
 //! which calls and poll(2) use; [`Socket::complete`] has the steps of `completed` and

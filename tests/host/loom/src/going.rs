@@ -15,9 +15,9 @@ struct Device {
     uses: UseCount,
     /// The completion `unused`.
     unused: (Mutex<bool>, Condvar),
-    /// Owned by the driver, which frees it after the removal. loom reports any access at that time.
+    /// Owned by the driver, which frees it after the removal. loom reports any later access.
     raw: UnsafeCell<()>,
-    /// List of devices, where others find the device until its removal.
+    /// List of devices, in which connections find the device until its removal.
     listed: Mutex<bool>,
 }
 
@@ -55,7 +55,7 @@ impl Device {
         listed.then(|| Use::of(device)).flatten()
     }
 
-    /// `remove`, called by the core with the use that exists since the beginning.
+    /// Models `remove`, called by the core with the use that exists since the beginning.
     fn go(first: Use) {
         let device = first.0.clone();
         *device.listed.lock().unwrap() = false;

@@ -63,7 +63,7 @@ mod sync {
 
         /// No order.
         pub struct Relaxed;
-        /// Everything before it, then the access, then everything after it.
+        /// Orders all earlier accesses before this one, and this one before all later accesses.
         pub struct Full;
 
         impl Order for Relaxed {
@@ -76,7 +76,7 @@ mod sync {
             }
         }
 
-        /// Before the loads that follow.
+        /// Orders this access before later loads.
         pub struct Acquire;
 
         /// Memory order of a load.

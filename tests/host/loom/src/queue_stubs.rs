@@ -164,25 +164,25 @@ pub(crate) mod pages {
 
         /// # Safety
         ///
-        /// As in the module.
+        /// Same contract as in the module.
         pub(crate) unsafe fn part(&self, offset: usize, n: usize) -> &[u8] {
             self.accesses[offset..offset + n]
                 .iter()
                 .for_each(|a| a.with(|_| ()));
-            // SAFETY: By the caller. The vector itself never changes.
+            // SAFETY: The caller guarantees the range. The vector itself never changes.
             unsafe { std::slice::from_raw_parts((*self.bytes.get()).as_ptr().add(offset), n) }
         }
 
         /// # Safety
         ///
-        /// As in the module.
+        /// Same contract as in the module.
         #[allow(clippy::mut_from_ref)]
         pub(crate) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
             self.accesses[offset..]
                 .iter()
                 .for_each(|a| a.with_mut(|_| ()));
             let n = self.size() - offset;
-            // SAFETY: By the caller. The vector itself never changes.
+            // SAFETY: The caller guarantees the range. The vector itself never changes.
             unsafe {
                 std::slice::from_raw_parts_mut((*self.bytes.get()).as_mut_ptr().add(offset), n)
             }

@@ -15,7 +15,7 @@ struct Cq {
     uses: UseCount,
     /// Endpoint to notify, 0 for none.
     who: AtomicU32,
-    /// Represents the endpoint: loom reports a read while it changes.
+    /// Represents the endpoint: loom reports a read during a change.
     ready: UnsafeCell<()>,
 }
 

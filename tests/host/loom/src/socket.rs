@@ -13,7 +13,7 @@ use Queue::Receive;
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Arms {
     Always,
-    /// Unless all callers who wait poll (`Connection::is_polled`).
+    /// Arms unless all callers who wait poll (`Connection::is_polled`).
     NotPolled,
 }
 
@@ -105,7 +105,7 @@ impl Socket {
         self.asked.1.notify_all();
     }
 
-    /// sock_poll_wait() at the beginning of poll(2).
+    /// Models sock_poll_wait() at the beginning of poll(2).
     pub(super) fn watch(&self) {
         self.pollers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -115,7 +115,8 @@ impl Socket {
         self.pollers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// poll(2): polls the queues if an event is pending. Returns the completions polled so far.
+    /// poll(2): polls the queues if an event is pending. Polls the queues; returns the number of
+    /// completions polled so far.
     fn ask(&self) -> u32 {
         if self.events.are_noted() {
             let (found, to_pollers) = self.poll();
@@ -129,7 +130,7 @@ impl Socket {
         self.polled()
     }
 
-    /// epoll_wait(2) until `count` completions were polled.
+    /// Models epoll_wait(2) until `count` completions were polled.
     pub(super) fn watch_for(&self, count: u32) {
         self.watch();
         let mut seen = *self.asked.0.lock().unwrap();
@@ -150,7 +151,8 @@ impl Socket {
         self.unwatch();
     }
 
-    /// A send call: its remaining bytes are sent at the next completion, without another call.
+    /// Models a send call whose remaining bytes are sent at the next completion, without another
+    /// call.
     pub(super) fn leave(&self) {
         self.queues.lock().unwrap()[Receive as usize].awaited = true;
         self.progress();
@@ -190,7 +192,7 @@ impl Socket {
         }
     }
 
-    /// Returns whether it found completions, and whether the pollers were woken for all of them.
+    /// Returns true if it found completions, and true if the pollers were woken for all of them.
     fn poll(&self) -> (bool, bool) {
         let mut queues = self.queues.lock().unwrap();
         let mut found = false;
@@ -234,7 +236,7 @@ impl Socket {
         found
     }
 
-    /// A send call without credits: it polls only if the receive queue is not armed
+    /// Models a send call without credits: it polls only if the receive queue is not armed
     /// (`Connection::is_stalled`).
     pub(super) fn send(&self) {
         let told = self.queues.lock().unwrap()[Receive as usize].armed;
@@ -256,7 +258,7 @@ impl Socket {
         self.progress();
     }
 
-    /// A call that waits until `count` completions were polled.
+    /// Models a call that waits until `count` completions were polled.
     pub(super) fn wait_for(&self, count: u32) {
         loop {
             let seq = self.event_seq();

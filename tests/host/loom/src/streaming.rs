@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One task writes bytes to a local connection and another reads them: neither touches a byte that
-//! the other uses, all arrive in order, and neither sleeps while it could continue.
+//! One task writes bytes to a local connection and another reads them. Neither accesses a byte that
+//! the other uses, all bytes arrive in order, and neither sleeps while it could continue.
 //!
 //! `byte_queue` and `flow` are the module's own files.
 
@@ -19,7 +19,7 @@ fn queue() -> (Queue, Writer<u8>, Reader<u8>) {
     ByteQueue::new().unwrap()
 }
 
-/// Writes a byte, in another segment if the last one is full. Returns true if the reader is to be
+/// Writes a byte, into another segment if the last one is full. Returns true if the reader is to be
 /// notified.
 fn write(writer: &mut Writer<u8>, byte: u8) -> bool {
     if writer.space().is_empty() {
@@ -29,7 +29,7 @@ fn write(writer: &mut Writer<u8>, byte: u8) -> bool {
     writer.publish(1)
 }
 
-/// Reads what there is: bytes, and blocks of one byte.
+/// Reads all available bytes, and blocks of one byte.
 fn read(queue: &Queue, reader: &mut Reader<u8>) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -50,7 +50,7 @@ fn read(queue: &Queue, reader: &mut Reader<u8>) -> Vec<u8> {
     }
 }
 
-/// Runs `write` beside a reader, which reads as much in the end as it has to.
+/// Runs `write` beside a reader, which finally reads all bytes that it has to.
 fn arrive(write: fn(&mut Writer<u8>, &Queue), expected: &'static [u8]) {
     loom::model(move || {
         let (queue, mut writer, mut reader) = queue();

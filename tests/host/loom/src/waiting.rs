@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting callers, pollers, workers, and a device that notifies of completions: every completion
-//! is polled by one of them.
+//! Waiting callers, pollers and workers, and a device that notifies of completions: one of the
+//! tasks polls every completion.
 
 use crate::events::Queue::{self, Receive, Send};
 use crate::socket::{Arms, Socket};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Runs the calls and the device concurrently on such a socket, in all orders with a bounded number
-/// of preemptions, and then checks the result.
+/// Runs the calls and the device concurrently on a socket, in all orders with a bounded number of
+/// preemptions, and then checks the result.
 fn in_all_orders(
     socket: impl Fn() -> Socket + std::marker::Send + Sync + 'static,
     calls: &'static [fn(&Socket)],

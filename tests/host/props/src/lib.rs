@@ -16,7 +16,7 @@ fn receive_size() -> impl Strategy<Value = u32> {
 }
 
 prop_compose! {
-    /// Any Hello that a listener may reply to.
+    /// Generates a Hello that a listener may reply to.
     pub fn hello()(
         (bufs, version, v6, cap) in (any::<u16>(), version(), any::<bool>(), 0..16u8),
         (max_adverts, ext_max_adverts) in (1u8.., any::<u16>()),
@@ -40,7 +40,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any HelloAck that a connector may accept.
+    /// Generates a HelloAck that a connector may accept.
     pub fn hello_ack()(
         bufs in any::<u16>(),
         version in version(),
@@ -51,7 +51,7 @@ prop_compose! {
     }
 }
 
-/// Any of the three modes.
+/// Generates any of the three modes.
 pub fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
         Just(Mode::Buffered),
@@ -108,7 +108,7 @@ fn not_data() -> impl Strategy<Value = Body> {
     ]
 }
 
-/// Flags that the message may have.
+/// Generates flags that the message may have.
 pub fn flags(body: Body, payload: u32) -> impl Strategy<Value = Flags> {
     let urgent = body == Body::Data && payload > 0;
     (0..8u8).prop_map(move |bits| {
@@ -118,7 +118,7 @@ pub fn flags(body: Body, payload: u32) -> impl Strategy<Value = Flags> {
 }
 
 prop_compose! {
-    /// Any message that a connection may accept in some state.
+    /// Generates a message that a connection may accept in some state.
     pub fn message()(body in body(), length in prop_oneof![Just(0), 0..3000u32, 0..1u32 << 31])(
         body in Just(body),
         payload in Just(if body.mid().carries_payload() { length } else { 0 }),

@@ -18,14 +18,14 @@ enum Action {
         flags: Flags,
         payload: u32,
         bufs: u16,
-        /// Number of sent messages that it acknowledges.
+        /// Number of sent messages that this message acknowledges.
         acks: u32,
     },
     /// Arbitrary bytes arrive.
     Bytes(Vec<u8>, u32),
     /// Bytes are written.
     Write(u32),
-    /// Send all messages that may be sent.
+    /// Sends all messages that may be sent.
     Transmit(u16),
     /// A setting is changed, or a call made.
     Set(u8),

@@ -61,8 +61,8 @@ impl Audit {
         }
     }
 
-    /// Checks a message that the end sends. `posted`: its posted receive buffers. `reading`: true
-    /// if READs are in flight.
+    /// Checks a message that the end sends. `posted`: number of the end's posted receive buffers.
+    /// `reading`: true if READs are in flight.
     pub fn sending(&mut self, packet: &Packet, posted: u16, reading: bool) -> Result<(), String> {
         self.cancel = self.cancel.filter(|_| reading);
         let message = packet.message().ok_or("a malformed message was sent")?;

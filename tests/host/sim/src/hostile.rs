@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 /// Modifies, drops or duplicates the first message on the wire.
 pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
-    // The queue pair protects WRITEs, so they are not changed.
+    // The queue pair protects WRITEs, so the attacker does not change them.
     if wire.is_empty() || wire.iter().take(2).any(|packet| packet.write.is_some()) {
         return;
     }
@@ -26,7 +26,7 @@ pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
         2 if wire.len() > 1 => wire.swap(0, 1),
         3 => wire[0] = forged(rng, &wire[0]),
         4 => {
-            // Two messages instead of one, both in sequence: more than the credits allow.
+            // Makes two messages of one, both in sequence: more than the credits allow.
             let mut next = forged(rng, &wire[0]);
             add(&mut next.bytes, 8, 1);
             wire.insert(1, next);

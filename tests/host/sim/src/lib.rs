@@ -3,7 +3,7 @@
 //! Simulator of SDP connections.
 //!
 //! A seed determines a [`World`]: two ends of one connection with their transports and
-//! applications. One of them is always the code under test, the other the same code or a model of
+//! applications. One end is always the code under test, the other the same code or a model of
 //! another implementation. Some worlds have an attacker on the wire that changes messages. Events
 //! happen in random order: bytes are written and read, messages are delivered, completions are
 //! late, blocks are advertised, read, written to, refused and taken back (also blocks without a

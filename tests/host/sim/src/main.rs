@@ -12,7 +12,7 @@ use sdp_protocol::Mid;
 #[derive(Parser)]
 #[command(about)]
 struct Arguments {
-    /// Seed of the first connection; the following ones count up from it.
+    /// Seed of the first connection; later connections count up from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Stop after this number of events.

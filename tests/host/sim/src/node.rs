@@ -61,13 +61,13 @@ pub trait Node {
     /// Processes the next received message; returns true if there was one.
     fn process(&mut self) -> Result<bool, String>;
 
-    /// Lets the application write `bytes` bytes. `urgent`: the last one is urgent.
+    /// Lets the application write `bytes` bytes. `urgent`: the last of these bytes is urgent.
     fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
         self.common().outbox.write(bytes, urgent);
     }
 
     /// Lets the application read the peer's adverts, or refuse them, if it `reads` at all; returns
-    /// true if it did something. `all`: it reads everything available.
+    /// true if it did something. `all`: the application reads everything available.
     fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool;
 
     /// Handles the completion of the oldest READ.
@@ -80,7 +80,7 @@ pub trait Node {
     /// until bytes are written. Returns true if a call was waiting.
     fn give_up(&mut self) -> bool;
 
-    /// Does something that only this kind does: an option, a timer, a decision.
+    /// Performs an action of this kind of end only: an option, a timer, a decision.
     fn tick(&mut self, rng: &mut Rng);
 
     /// From now on no bytes are held back on purpose. `reading`: the application reads, and waits

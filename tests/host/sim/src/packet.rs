@@ -43,7 +43,7 @@ impl Packet {
         self.bytes.len() as u32
     }
 
-    /// Returns its headers, if they can be parsed.
+    /// Returns the message's headers, if they can be parsed.
     pub fn message(&self) -> Option<Message> {
         if self.write.is_some() {
             return None;

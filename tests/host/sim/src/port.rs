@@ -23,7 +23,7 @@ pub struct Port {
     pub size: u32,
     /// Number of posted SENDs whose completion was not polled.
     pub in_flight: u16,
-    /// Number of those that have completed.
+    /// Number of posted SENDs that have completed.
     completed: u16,
     /// Maximum number of posted SENDs.
     pub depth: u16,
@@ -82,8 +82,8 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the next message to process. Its buffer is free at once if it has no payload,
-    /// otherwise after [`Port::release`].
+    /// Returns the next message to process. The message's buffer is free at once if it has no
+    /// payload, otherwise after [`Port::release`].
     pub fn next_arrived(&mut self) -> Option<Packet> {
         self.arrived.pop_front()
     }

@@ -36,7 +36,7 @@ impl Rng {
         self.below(n) == 0
     }
 
-    /// Returns one of these.
+    /// Returns one of the choices.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u32) as usize]
     }

@@ -83,7 +83,7 @@ fn short_of_credits() {
         pair.advertises();
         pair.reads_all();
         assert_eq!(pair.may_advertise(), may, "{posted}");
-        // the next advert of the same call
+        // delivers the next advert of the same call
         pair.gets(Body::Data, 5, 1);
         assert_eq!(pair.may_advertise(), may);
         pair.bufs += 1;

@@ -5,9 +5,9 @@
 /// Properties of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flavour {
-    /// MaxAdverts that it announces.
+    /// MaxAdverts that the implementation announces.
     pub max_adverts: u16,
-    /// Set if the number of its buffers is in its first message, and 0 in its Hello (RHEL 5).
+    /// Set if the number of buffers is in the first message, and 0 in Hello (RHEL 5).
     pub silent_hello: bool,
     /// Set if a credit update needs two credits, and is due when twice the peer's credits are less
     /// than the posted buffers (RHEL 5); otherwise one credit, and one and a half times (later
@@ -17,25 +17,27 @@ pub struct Flavour {
     pub nagle: bool,
     /// Knows adverts.
     pub zero_copy: bool,
-    /// Minimum size in bytes that it advertises; 0: never.
+    /// Minimum size in bytes of an advert; 0: none.
     pub advert: u32,
     /// Number of adverts in Pipelined mode; 0: sending stays Combined.
     pub pipelined: u16,
-    /// Buffer size that it requests under load; 0: never.
+    /// Buffer size that the implementation requests under load; 0: never.
     pub wish: u32,
-    /// Payload size that its buffers may grow to on request.
+    /// Payload size that buffers may grow to on request.
     pub grows: u32,
-    /// Set if it replies while smaller buffers are still posted (later OFED).
+    /// Set if the implementation replies to ChRcvBuf while smaller buffers are still posted (later
+    /// OFED).
     pub hasty: bool,
-    /// Set if it announces no buffers while it waits for its advert, nor after the peer has closed
-    /// (later OFED).
+    /// Set if the implementation announces no buffers while it waits for its advert, nor after the
+    /// peer has closed (later OFED).
     pub silent: bool,
-    /// Set if it keeps two buffers once the peer has closed (later OFED, with a small `SO_RCVBUF`).
+    /// Set if the implementation keeps two buffers once the peer has closed (later OFED, with a
+    /// small `SO_RCVBUF`).
     pub stingy: bool,
 }
 
 impl Flavour {
-    /// Returns true if it does not support sink adverts.
+    /// Returns true if the implementation does not support sink adverts.
     pub(super) fn ofed(&self) -> bool {
         self.max_adverts == 1
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Reactions of such an end to each message.
+//! Reactions of a foreign end to each message.
 
 use sdp_protocol::message::{Body, Flags, Message, Mode};
 
@@ -49,7 +49,7 @@ impl Foreign {
                 return Err("the stream passes an advert".into());
             }
             Body::SrcAvail(_) if self.reporting.is_some() => {
-                // The record of the last advert still exists: this message is taken for Data.
+                // The record of the last advert still exists: a SrcAvail is taken for Data.
                 self.payload(&packet.bytes[16..])?;
             }
             Body::SrcAvail(advert) => {

@@ -35,12 +35,12 @@ pub struct Foreign {
     adverts: VecDeque<Advert>,
     cancel: bool,
     cancelled: bool,
-    /// Set if it never advertises: the peer would not accept it.
+    /// Set if the end never advertises because the peer would not accept the advert.
     gave_up: bool,
     held: VecDeque<Held>,
     /// Mode of the peer's messages.
     peer_mode: Mode,
-    /// MSeq of its last SendSm.
+    /// MSeq of the last SendSm sent.
     refusal: u32,
     /// The cancel of an advert refused earlier needs a reply, too.
     again: bool,
@@ -170,8 +170,8 @@ impl Foreign {
             return Some((Body::DisConn, 0, Flags::NONE));
         }
         // OFED requests a resize even while it has, or will have, buffers to announce that the
-        // other end waits for. It then lacks the credit to announce them, and deadlocks. Not tested
-        // here.
+        // other end waits for. OFED then lacks the credit to announce these buffers, and deadlocks.
+        // The simulator does not test this case.
         let told = self.told >= 3;
         let may_wish = !self.wish_done && !self.wish_pending && credits == 2;
         if may_wish && told && self.since_wish > 16 {
@@ -192,7 +192,7 @@ impl Foreign {
         None
     }
 
-    /// Returns the next message of the stream. Called with at least three credits.
+    /// Returns the next message of the stream. The caller has at least three credits.
     fn source(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
         if self.cancel_due() {
             return Some((Body::SrcAvailCancel, 0, Flags::NONE));
@@ -214,7 +214,7 @@ impl Foreign {
             self.waiting = if queued == 0 { "nothing" } else { "an advert" };
             return None;
         }
-        // OFED starts none while it has one of the peer's.
+        // OFED starts no advert while it has one of the peer's.
         let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
         let may = may && !self.gave_up && !crossing && self.taken.room.is_empty();

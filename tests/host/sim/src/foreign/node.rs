@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Implements the simulator's interface for such an end.
+//! Implements the simulator's interface for a foreign end.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Node for Foreign {
                 continue;
             }
             if self.flavour.silent && !self.is_reporting() {
-                // The real one posts at least two buffers before it sends.
+                // The real implementation posts at least two buffers before it sends.
                 self.common.port.least = 2;
                 self.common.port.repost(u16::MAX);
             }

@@ -107,7 +107,7 @@ impl Taken {
 }
 
 impl Foreign {
-    /// Writes queued bytes by RDMA to a reader of the peer; returns true if it did.
+    /// Writes queued bytes by RDMA to a reader of the peer; returns true if any were written.
     pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
         let outbox = &self.common.outbox;
         let end = outbox.urgent.map_or(outbox.written, |at| at - 1);

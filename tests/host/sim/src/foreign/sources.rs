@@ -14,7 +14,7 @@ use crate::rng::Rng;
 pub(super) struct Advert {
     pub(super) mseq: u32,
     pub(super) key: u32,
-    /// Stream position after the bytes that the peer has.
+    /// Stream position after the bytes that the peer has received.
     pub(super) tail: u64,
     /// Stream position after the block.
     pub(super) end: u64,
@@ -30,7 +30,7 @@ pub(super) struct Held {
     pub(super) reading: bool,
     /// Number of bytes read and not reported.
     pub(super) done: u32,
-    /// Set if it will not be read any more.
+    /// Set if the advert will not be read any more.
     pub(super) refused: bool,
 }
 
@@ -68,7 +68,8 @@ impl Foreign {
         (Body::SrcAvail(advert), inline, Flags::NONE)
     }
 
-    /// Takes the adverts back. Their unread bytes are sent as Data, or advertised again.
+    /// Takes back all adverts of this end. Unread bytes of these adverts are sent as Data, or
+    /// advertised again.
     pub(super) fn drop_adverts(&mut self) {
         if let Some(oldest) = self.adverts.front() {
             self.common.outbox.sent = oldest.tail;
@@ -125,16 +126,17 @@ impl Foreign {
         None
     }
 
-    /// Sends the last report about an advert. OFED posts it while the record of the advert still
-    /// exists, then its queue, and polls its receive queue when two credits are left. The queue is
-    /// empty unless credits were short when the call began.
+    /// Sends the last report about an advert. OFED posts the report while the record of the advert
+    /// still exists, then its queue, and polls its receive queue when two credits are left. The
+    /// queue is empty unless credits were short when the call began.
     pub(super) fn reported(&mut self) {
         let few = self.left <= 2 || self.credits() <= 2;
         let edge = self.edge();
         self.reporting = (self.flavour.ofed() && few).then_some(edge);
     }
 
-    /// Returns true while that call may poll. During that call it posts no receive buffers.
+    /// Returns true while OFED's report call may poll. During that call OFED posts no receive
+    /// buffers.
     pub(super) fn is_reporting(&self) -> bool {
         self.reporting == Some(self.edge())
     }

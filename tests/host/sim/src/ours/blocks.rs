@@ -3,8 +3,9 @@
 //! A sender whose blocks are sent from their own pages, using the module's queue
 //! (`src/conn/zcopy/tx_blocks.rs`): detached blocks of many calls, and blocks of a waiting call.
 //!
-//! Each block has its own contents. The program overwrites the memory as soon as it may. If an end
-//! still sends from it, the peer gets unexpected bytes, and a READ of it fails.
+//! Each block has its own contents. The program overwrites the memory as soon as the block has
+//! ended. If an end still sends from that memory, the peer gets unexpected bytes, and a READ of the
+//! block fails.
 
 use std::collections::VecDeque;
 
@@ -50,7 +51,7 @@ pub(super) struct Ahead {
     pub(super) source: Option<sdp_protocol::Block>,
     /// Bytes of a block: memory, cookie, offset.
     pub(super) rest: Option<(usize, u64, u32)>,
-    /// Stream position of these bytes.
+    /// Stream position of the request's bytes.
     pub(super) position: u64,
 }
 
@@ -70,8 +71,8 @@ pub(super) struct Blocks {
     pub(super) away: Vec<(u64, usize)>,
     /// Results of completed blocks: see [`Node::ways`](crate::node::Node::ways).
     pub(super) ways: [u64; 5],
-    /// Set while a call waits for its blocks. The value is the number of its bytes to be copied
-    /// after all.
+    /// Set while a call waits for its blocks. The value is the number of the call's bytes to be
+    /// copied after all.
     pub(super) call: Option<u64>,
 }
 
@@ -100,7 +101,7 @@ impl Blocks {
         self.call.is_some()
     }
 
-    /// Returns the stream position of a copied byte, by its number among the copied ones.
+    /// Returns the stream position of a copied byte, by its number among the copied bytes.
     pub(super) fn position(&self, copied: u64) -> u64 {
         let before = self.places.iter().filter(|p| p.at <= copied);
         copied + before.map(|p| p.size).sum::<u64>()
@@ -164,7 +165,7 @@ impl Blocks {
         });
         let mut advert = Advert::unregistered(memory, size, cookie);
         if !call && rng.one_in(6) {
-            // the peer has refused others
+            // the peer has refused other blocks
             advert.finish();
         }
         let pushed = self.queue.push(advert, 0, self.copied, !call);
@@ -192,7 +193,7 @@ impl Blocks {
             }
         }
         if rng.one_in(2) {
-            // in any order
+            // ends blocks in any order
             ended.reverse();
         }
         for (cookie, memory) in ended {
@@ -261,7 +262,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Returns blocks to a call, which copies their unsent bytes.
+    /// Returns blocks to their call, which copies the unsent bytes.
     fn returns(&mut self) -> Result<(), String> {
         while let Some((Awaits::Nothing { .. }, _)) = self.queue.oldest() {
             let cookies: Vec<_> = self.queue.adverts().map(|a| (a.memory, a.cookie)).collect();
@@ -378,12 +379,12 @@ impl Blocks {
                 false
             }
             Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
-                // the access ends, and then its bytes are sent by another method
+                // the access ends, and then the block's bytes are sent by another method
                 self.queue.pass_over();
                 true
             }
             Some((Next::Rest { written: true, .. }, at)) if at == self.copied_sent && !writes => {
-                // the rest returns to the call
+                // the rest of the block returns to the call
                 self.queue.recall();
                 true
             }

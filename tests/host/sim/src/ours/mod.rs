@@ -313,7 +313,8 @@ impl Node for Ours {
         if holds {
             port.least = port.budget.min(4);
         } else if port.least > 0 {
-            // More bytes may have arrived than there was space for. Two are for control messages.
+            // More bytes may have arrived than there was space for. Two SENDs are for control
+            // messages.
             port.least = 2;
         }
         let mut something = false;
@@ -465,7 +466,7 @@ impl Node for Ours {
             .planned
             .front()
             .is_some_and(|large| outbox.urgent > Some(large.start));
-        // Two are reserved for the end of an advert.
+        // Two credits are reserved for the end of an advert.
         let kept = self.ofed && self.connection.holds_sources();
         let least = if kept { 3 } else { 2 };
         let hidden = hidden || self.hidden_by_block();

@@ -95,7 +95,7 @@ impl Ours {
         Ok(true)
     }
 
-    /// Records that this message is posted; returns its payload.
+    /// Records that a block's message is posted; returns its payload.
     pub(super) fn block_posted(
         &mut self,
         ahead: &Ahead,
@@ -117,7 +117,7 @@ impl Ours {
         let mut bytes: Vec<u8> = from.map(|at| stream_byte(self.common.side, at)).collect();
         if source {
             blocks.queue.posted(payload).ok_or("no block was offered")?;
-            // the rest of the block is sent with its first byte, if that is sent
+            // the rest of the block is sent with its first byte, if that byte is sent
             let size = ahead.source.map_or(0, |block| block.size);
             self.common.outbox.sent += u64::from(size - payload);
         } else if let (Some((memory, cookie, offset)), true) = (ahead.rest, payload > 0) {
@@ -143,7 +143,7 @@ impl Ours {
                 self.common.fabric.borrow_mut().take_back(key);
             }
         }
-        // the copy completes too late
+        // the copy completes too late for the block
         for (cookie, memory) in std::mem::take(&mut blocks.away) {
             if blocks.queue.moved(cookie, memory, true).is_ok() {
                 return Err("a block was moved that is gone".into());
@@ -156,7 +156,8 @@ impl Ours {
         }
     }
 
-    /// Returns true if blocks are left. None may be left at the end.
+    /// Returns true if blocks are left. Returns true if blocks are left; none may be left at the
+    /// end.
     pub(super) fn blocks_left(&self) -> bool {
         let left =
             |b: &Blocks| !b.queue.is_empty() || b.call.is_some() || b.copied != b.copied_sent;

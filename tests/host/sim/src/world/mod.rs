@@ -104,7 +104,7 @@ impl World {
                 return Ok(());
             }
         }
-        // Now both ends read, and close.
+        // From now on both ends read, and close.
         for node in &mut self.nodes {
             node.common().outbox.closed = true;
         }

@@ -5,8 +5,8 @@
 use super::World;
 
 impl World {
-    /// Runs all possible events, without new writes, until none is left. Then every byte must have
-    /// reached its reader, if that reader reads.
+    /// Runs all possible events, without new writes, until none is left. Afterwards every byte must
+    /// have reached its reader, if that reader reads.
     pub(super) fn settle(&mut self, readers: [bool; 2]) -> Result<(), String> {
         if self.trace {
             println!("{:6}  settle, readers {readers:?}", self.steps);

@@ -53,9 +53,9 @@ impl Setup {
             // Forced adverts would only be sent to a peer that does not support them.
             setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
         }
-        // An end with three buffers replies to every message, and so may the other at any time:
-        // credit updates without end. An end of this module must have four, unless the other end
-        // runs it, too, and announces so.
+        // An end with three buffers replies to every message, and so may the other end at any time:
+        // credit updates without end. An end of this module must have four buffers, unless the
+        // other end also runs this module and announces so.
         for side in 0..2 {
             let ours = setups[side].flavour.is_none();
             let other_ofed = setups[1 - side].adverts == 1;
@@ -73,7 +73,7 @@ impl Setup {
             local_receive_size: self.size,
             remote_receive_size: other.size,
             local_max_adverts: match other.flavour {
-                // As many as the flavour assumes it may have outstanding.
+                // As many adverts as the flavour assumes that it may have outstanding.
                 Some(flavour) if flavour.pipelined > 0 => flavour.pipelined,
                 _ => self.adverts,
             },
