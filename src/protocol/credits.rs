@@ -2,8 +2,8 @@
 
 //! Credits: one for each receive buffer of the other side (IBA Annex A4, buffer flow control).
 //!
-//! Every message costs its sender one credit, whatever it contains. From two numbers in every
-//! message the other side computes its credits:
+//! Every message costs its sender one credit, whatever its contents. The other side computes its
+//! credits from two numbers in every message:
 //!
 //! ```text
 //! C = Bufs(last received) - (MSeq(last sent) - MSeqAck(last received))
@@ -38,10 +38,10 @@
 //! includes an update from 0 to 2, by which the peer may send a control message, or an update of
 //! its own.)
 //!
-//! It delays nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload, then
-//! other buffers hold unread bytes. The exception is an end that never had more than three buffers.
-//! It announces one more buffer, since more can never be posted. (Two ends with three buffers each
-//! would exchange updates for ever. So announce at least four.)
+//! This rule delays nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload,
+//! then other buffers hold unread bytes. The exception is an end that never had more than three
+//! buffers. The update announces one more buffer, since more can never be posted. (Two ends with
+//! three buffers each would exchange updates for ever. So announce at least four.)
 //!
 //! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). If it were
 //! spent earlier, it might be missing then: a peer may need two credits for its own update (RHEL
@@ -50,11 +50,11 @@
 //! # A peer that waits for its advert
 //!
 //! An OFED peer announces no more buffers while its program waits for its advert, nor in
-//! CLOSE_WAIT, and may have started with three. Credits spent then do not return before the end of
-//! the advert. A cancel takes two messages: the report of the bytes read, and the SendSm. So with
-//! three credits or fewer, partial reports are combined, unneeded updates wait, and all other
-//! messages leave two credits. The message that ends the advert may use the last credit: it
-//! announces this end's buffers itself, and the peer waits for no other message. The advert is
+//! CLOSE_WAIT, and may have started with three. Credits spent while the peer waits do not return
+//! before the end of its advert. A cancel takes two messages: the report of the bytes read, and the
+//! SendSm. So with three credits or fewer, partial reports are combined, unneeded updates wait, and
+//! all other messages leave two credits. The message that ends the advert may use the last credit:
+//! it announces this end's buffers itself, and the peer waits for no other message. The advert is
 //! refused at once with fewer credits, or with two if the peer could not even cancel.
 //!
 //! # Full buffers and adverts
@@ -139,7 +139,7 @@ impl SendWindow {
     }
 }
 
-/// Credits of the peer.
+/// State of the peer's credits.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWindow {
     /// MSeq of the last message received.
@@ -150,7 +150,7 @@ pub(super) struct ReceiveWindow {
     most: u16,
     /// Lower bound of the edge that the peer had received when it sent its last message.
     known: u32,
-    /// MSeq of an own message, and the edge announced up to there.
+    /// MSeq of a message of this end, and the edge announced up to that message.
     sent: (u32, u32),
 }
 
@@ -210,8 +210,7 @@ impl ReceiveWindow {
         self.most = self.most.max(posted);
     }
 
-    /// Returns true if a message may use the reserved last credit; `own` is the number of own
-    /// credits.
+    /// Returns true if a message may use the reserved last credit; `own`: this end's credits.
     pub(super) fn may_use_last(&self, posted: u16, own: u16) -> bool {
         let credits = self.credits();
         own >= UPDATE_CREDITS && credits < PAYLOAD_CREDITS && posted > credits

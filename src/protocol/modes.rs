@@ -2,8 +2,8 @@
 
 //! Flow-control modes, and the effect of a ModeChange from the peer.
 //!
-//! Both halves of a connection start Combined and are independent. Four transitions exist. One end
-//! makes each of them, without an acknowledgement:
+//! Both halves of a connection start Combined and are independent. Four transitions exist. For each
+//! transition, one end makes the change, without an acknowledgement:
 //!
 //! | byte | transition            | made by | our half that changes |
 //! |------|-----------------------|---------|-----------------------|

@@ -39,7 +39,7 @@ enum LocalState {
     Idle,
     /// A ChRcvBuf has arrived; the owner has not decided yet.
     Asked,
-    /// The size is decided. The ChRcvBufAck is sent once `smaller` more buffers are used up.
+    /// The new size is decided. The ChRcvBufAck is sent once `smaller` more buffers are used up.
     Decided { size: u32, smaller: u16 },
 }
 
@@ -56,7 +56,7 @@ impl LocalBuffers {
         self.size
     }
 
-    /// Counts a used buffer. (Buffers are used in the order of posting.)
+    /// Counts a used receive buffer. (Buffers are used in the order of posting.)
     pub(super) fn consumed(&mut self) {
         if let LocalState::Decided { smaller, .. } = &mut self.state {
             *smaller = smaller.saturating_sub(1);
@@ -64,7 +64,7 @@ impl LocalBuffers {
     }
 
     /// Handles a ChRcvBuf. Returns true if the owner must decide. While an earlier decision is
-    /// pending, that one is the reply to both.
+    /// pending, its ChRcvBufAck replies to both requests.
     pub(super) fn size_requested(&mut self) -> bool {
         let new = self.state == LocalState::Idle;
         if new {
@@ -73,7 +73,7 @@ impl LocalBuffers {
         new
     }
 
-    /// Sets the size to reply with. Without a pending request this does nothing.
+    /// Sets the size to reply with. Without a pending request the call does nothing.
     pub(super) fn decide(&mut self, size: u32, smaller: u16) {
         if self.state == LocalState::Asked {
             self.state = if size > self.size {
@@ -179,7 +179,7 @@ impl RemoteBuffers {
         }
     }
 
-    /// Records the MSeq of the last message sent; larger buffers may follow it.
+    /// Records the MSeq of the last message sent; larger buffers may follow that message.
     pub(super) fn sent(&mut self, mseq: u32) {
         if let Some((payload, _)) = self.larger.take_if(|(_, last)| !after(*last, mseq)) {
             self.payload = payload;
@@ -263,8 +263,7 @@ mod tests {
         assert!(!remote.request_due());
     }
 
-    /// Sends `size` bytes repeatedly until a request is due. Returns the number of sends and the
-    /// requested size.
+    /// Sends `size` bytes until a request is due. Returns the number of sends and the request.
     fn sends(remote: &mut RemoteBuffers, size: u32) -> Option<(u32, u32)> {
         let number = (1..1000).find(|_| {
             let mut left = size;

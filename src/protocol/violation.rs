@@ -18,7 +18,7 @@ macro_rules! violations {
         }
 
         impl Violation {
-            /// All reasons but the malformed ones.
+            /// All reasons except the malformed ones.
             const OTHERS: [Violation; [$($text),*].len()] = [$(Violation::$name),*];
 
             /// Returns a one-word name for statistics and traces.

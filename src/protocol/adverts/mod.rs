@@ -16,10 +16,10 @@
 //! # Other implementations
 //!
 //! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, and none
-//! before it has shown that it supports them. It gets none while one of its own is outstanding, or
-//! while it may take an advert for Data ([`StaleRecord`]). It gets no sink advert and no
-//! ModeChange. Its own messages are handled like those of any peer: with any number of inline
-//! bytes, several reports, refusals at any time.
+//! before it has shown that it supports them. An OFED peer gets no advert while one of its own is
+//! outstanding, or while it may take an advert for Data ([`StaleRecord`]). An OFED peer gets no
+//! sink advert and no ModeChange. Messages of an OFED peer are handled like those of any peer: with
+//! any number of inline bytes, several reports, refusals at any time.
 //!
 //! GEN2 ignores a SendSm that does not reply to a cancel. (It cannot connect: its major version is
 //! 1.) This end sends a SendSm without a cancel only if the owner refuses or cannot read; otherwise
@@ -39,8 +39,7 @@ pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 pub(super) use self::stale_record::StaleRecord;
 
-/// Maximum number of the peer's adverts of each kind that are kept at a time: MaxAdverts of an
-/// owner with zero copy.
+/// Maximum number of the peer's adverts of each kind that are kept: MaxAdverts with zero copy.
 pub const MAX_ADVERTS: usize = 16;
 
 /// Maximum number of own adverts of each kind that are outstanding at a time.
@@ -50,7 +49,7 @@ pub(super) const OWN_ADVERTS: usize = 8;
 /// the peer only the access of the advert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Size in bytes.
+    /// Size of the block in bytes.
     pub size: u32,
     /// Key.
     pub r_key: u32,
@@ -63,20 +62,20 @@ pub struct Block {
 pub struct Remote {
     /// Address of the next byte to read or write.
     pub address: u64,
-    /// The peer's key.
+    /// R_Key of the peer.
     pub r_key: u32,
-    /// Bytes from that address to the end of the advert.
+    /// Bytes from `address` to the end of the advert.
     pub size: u32,
 }
 
 /// Use of adverts by the owner of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// None: adverts of the peer are refused on arrival, and none are sent.
+    /// No zero copy: adverts of the peer are refused on arrival, and none are sent.
     #[default]
     Off,
-    /// All, with peers known to support them.
+    /// All adverts, with peers known to support them.
     On,
-    /// All, and the peer is assumed to support SrcAvail: set by the administrator.
+    /// All adverts, and the peer is assumed to support SrcAvail: set by the administrator.
     Forced,
 }

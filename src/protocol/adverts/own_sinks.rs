@@ -3,8 +3,8 @@
 //! Sink adverts of this end: blocks of its readers' memory that the peer may write by RDMA.
 //!
 //! The adverts return in order, each with the bytes written (RdmaWrCompl), or empty because Data
-//! arrived instead. All return empty when the peer confirms a cancel (SinkCancelAck), ends its
-//! stream or leaves Pipelined mode.
+//! arrived instead. All adverts return empty when the peer confirms a cancel (SinkCancelAck), ends
+//! its stream or leaves Pipelined mode.
 //!
 //! # Data that crosses a sink advert
 //!
@@ -13,12 +13,11 @@
 //! the sink those that it receives. A message with payload that finds sink adverts outstanding
 //! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
 //! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
-//! its count is higher, the advert was void on arrival. The source then drops the advert and
-//! subtracts one message from its count. A source that has accepted a sink advert and sends Data
-//! nevertheless voids its oldest advert and does not count the message.
+//! the source's count is higher, the advert was void on arrival. The source then drops the advert
+//! and subtracts one message from its count. A source that has accepted a sink advert and sends
+//! Data nevertheless voids its oldest advert and does not count the message.
 //!
-//! A block must hold the payload of the message that voids it, so no block is smaller than the
-//! largest message.
+//! A block must hold the payload of any message that voids it, so it holds the largest payload.
 
 use super::super::Violation;
 use super::ring::Ring;
@@ -70,7 +69,8 @@ impl OwnSinks {
         self.adverts.push(size);
     }
 
-    /// Handles a received message with payload. Returns true if it has voided the oldest advert.
+    /// Handles a received message with payload. Counts a message with payload; returns true if it
+    /// has voided the oldest advert.
     pub(crate) fn crossed(&mut self) -> bool {
         let crossed = self.adverts.pop().is_some();
         if crossed {
@@ -118,7 +118,7 @@ impl OwnSinks {
         Ok(())
     }
 
-    /// Voids all adverts. Returns true if there were any.
+    /// Voids all adverts. Returns true if there were any adverts.
     pub(crate) fn void(&mut self) -> bool {
         let some = self.count() > 0;
         self.adverts.clear();

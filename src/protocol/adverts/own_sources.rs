@@ -17,7 +17,7 @@ use super::OWN_ADVERTS;
 struct OwnSource {
     mseq: u32,
     size: u32,
-    /// Bytes that the peer has received, including those in the SrcAvail.
+    /// Bytes that the peer has received, including those inside the SrcAvail.
     done: u32,
 }
 
@@ -63,8 +63,8 @@ impl OwnSources {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent; `limit` is the maximum. None may be sent while a
-    /// cancel is outstanding.
+    /// Returns true if another advert may be sent; `limit` is the maximum. No advert may be sent
+    /// while a cancel is outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -113,7 +113,8 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// Handles a valid sink advert of the peer. Returns true if it has voided own source adverts.
+    /// Handles a valid sink advert of the peer. Returns true if the message has voided source
+    /// adverts of this end.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         let Some(oldest) = self.adverts.front() else {
             return Ok(false);

@@ -7,9 +7,9 @@
 //! after the WRITEs posted before them. Written blocks stay in the queue until they are reported.
 //!
 //! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others stay
-//! valid. This end does not write to the others, nor to any block advertised before the peer had
+//! valid. This end does not write to void blocks, nor to any block advertised before the peer had
 //! received that Data. The reader would have to move the bytes, so it takes the blocks back when it
-//! receives the Data. The peer cancels them, or further Data voids them.
+//! receives the Data. The peer cancels void blocks, or further Data voids them.
 //!
 //! **Void adverts.** Counting identifies the adverts that Data of this end has crossed: see
 //! [`super::own_sinks`]. Adverts that crossed a change from Pipelined to Combined are void as well:
@@ -35,7 +35,7 @@ struct PeerSink {
 /// A change of this end from Pipelined to Combined that the peer has not acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// MSeq of the ModeChange.
+    /// MSeq of the ModeChange that permits adverts.
     mseq: u32,
     /// Messages with payload sent since that message.
     since: u32,
@@ -46,8 +46,7 @@ pub(crate) struct PeerSinks {
     adverts: Ring<PeerSink, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
     complete: u8,
-    /// Number of the oldest adverts that the peer advertised before it had received all Data of
-    /// this end.
+    /// Number of the oldest adverts that the peer sent before it had received all Data.
     doubtful: u8,
     /// Bytes written to the first advert that is not complete.
     written: u32,
@@ -91,8 +90,7 @@ impl PeerSinks {
         self.adverts.is_empty() && !self.confirmation
     }
 
-    /// Handles the MSeqAck of a received message. The caller calls this before any other function
-    /// for the message.
+    /// Handles the MSeqAck of a message, before any other function for the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.left = self.left.filter(|left| after(left.mseq, mseq_ack));
         if !after(self.last, mseq_ack) {
@@ -101,8 +99,8 @@ impl PeerSinks {
         }
     }
 
-    /// Handles a SinkAvail. Returns true if it may be written to, false if it is void. `pipelined`:
-    /// the sending half is in Pipelined mode.
+    /// Handles a SinkAvail. Returns true if the block may be written to, false if it is void.
+    /// `pipelined`: the sending half is in Pipelined mode.
     pub(crate) fn advertised(
         &mut self,
         advert: &SinkAvail,
@@ -122,7 +120,7 @@ impl PeerSinks {
         }
         let since = self.left.map_or(0, |left| left.since);
         if advert.non_discards != self.non_discards.wrapping_sub(since) {
-            // The peer sent it before it had received all messages of this end.
+            // The peer sent the advert before it had received all messages of this end.
             if since == 0 && !after(self.last, mseq_ack) {
                 return Err(Violation::NonDiscards);
             }
@@ -182,7 +180,7 @@ impl PeerSinks {
         }
     }
 
-    /// Closes the block that is being written to. Returns true if there was one.
+    /// Closes the block that is being written to. Returns true if there was a current block.
     pub(crate) fn finish(&mut self) -> bool {
         let written = core::mem::take(&mut self.written);
         let current = self.current();
@@ -210,8 +208,8 @@ impl PeerSinks {
         }
     }
 
-    /// Handles a message with payload that is being sent. The caller has reported everything and
-    /// closed the current block.
+    /// Handles a message with payload that is being sent. The caller has reported all written bytes
+    /// and closed the current block.
     pub(crate) fn payload(&mut self, mseq: u32) {
         self.last = mseq;
         if self.adverts.pop().is_some() {
@@ -244,7 +242,7 @@ impl PeerSinks {
         self.confirmation = false;
     }
 
-    /// Voids all adverts at the end of the stream. The caller has reported everything.
+    /// Voids all adverts at the end of the stream. The caller has reported all written bytes.
     pub(crate) fn void(&mut self) {
         self.adverts.clear();
         (self.complete, self.doubtful) = (0, 0);

@@ -9,12 +9,12 @@
 //! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and those that
 //! cross it. MSeqAck identifies the latter: a message of the peer whose MSeqAck covers the SendSm
 //! was sent after it. Before a SendSm this end starts no new READ, waits for the READs in flight,
-//! and reports their bytes. If nothing is left then, no SendSm is needed.
+//! and reports their bytes. If all bytes are reported then, no SendSm is needed.
 //!
-//! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. It needs no reply if
-//! everything is reported or a SendSm has crossed it. While READs are in flight, MSeqAck stays
-//! below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete. See
-//! [`PeerSources::acknowledgement`].
+//! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. The cancel needs no
+//! reply if everything is reported or a SendSm has crossed it. While READs are in flight, MSeqAck
+//! stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete.
+//! See [`PeerSources::acknowledgement`].
 
 use super::super::message::{Mode, SrcAvail};
 use super::super::sequence::after;
@@ -88,8 +88,7 @@ impl PeerSources {
         self.outstanding() && !matches!(self.refusal, Refusal::Sent(_))
     }
 
-    /// Handles the MSeqAck of a received message. The caller calls this before any other function
-    /// for the message.
+    /// Handles the MSeqAck of a message, before any other function for the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.reported = self.reported.filter(|mseq| after(*mseq, mseq_ack));
         if let Refusal::Sent(mseq) = self.refusal {
@@ -100,7 +99,7 @@ impl PeerSources {
     }
 
     /// Handles a SrcAvail with `inline` bytes of the block in its payload. Returns true if the
-    /// rest may be read.
+    /// bytes outside the SrcAvail may be read.
     pub(crate) fn advertised(
         &mut self,
         advert: &SrcAvail,
@@ -238,8 +237,7 @@ impl PeerSources {
         }
     }
 
-    /// Returns true if a later report of the oldest advert will follow, so that this one can wait
-    /// for it.
+    /// Returns true if a report of the oldest advert can wait for a later one.
     pub(crate) fn report_can_wait(&self) -> bool {
         let more = self.adverts.front().is_some_and(|oldest| oldest.left > 0);
         more && self.refusal == Refusal::No
@@ -293,9 +291,8 @@ impl PeerSources {
         self.refusal = Refusal::Sent(mseq);
     }
 
-    /// Handles a change of the peer from Pipelined to Combined. Its adverts are void without a
-    /// reply, and it advertises the unread bytes again. The peer must have received all reports by
-    /// then.
+    /// Handles a change of the peer from Pipelined to Combined. The peer's adverts are void without
+    /// a reply, and it advertises the unread bytes again. The peer must have received all reports.
     pub(crate) fn void(&mut self) -> Result<(), Violation> {
         let unknown = self.reading() || self.report_due() > 0 || self.reported.is_some();
         if self.outstanding() && unknown {

@@ -4,10 +4,10 @@
 //!
 //! # Zero copy: what the owner does
 //!
-//! The owner makes all calls under the connection's lock. It posts a READ or WRITE under the same
-//! hold of the lock as the call for it, and then the messages from [`Connection::transmit`]. It
-//! calls `transmit` again after every call and every received message. No step needs the caller
-//! that began the transfer: events concern the connection.
+//! The owner makes all calls under the connection's lock. The owner posts a READ or WRITE under the
+//! same hold of the lock as the call for it, and then the messages from [`Connection::transmit`].
+//! The owner calls `transmit` again after every call and every received message. No step needs the
+//! caller that began the transfer: events concern the connection.
 //!
 //! ```text
 //! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
@@ -29,30 +29,30 @@
 //!    own for remote reading.
 //! 2. Offer it as [`Offer::source`] when everything before it in the stream is in [`Offer::queued`]
 //!    or sent, and call [`transmit`](Connection::transmit) until it returns a message of kind
-//!    [`Mid::SrcAvail`](super::Mid::SrcAvail). This message contains the block's first
+//!    [`Mid::SrcAvail`](super::Mid::SrcAvail). The SrcAvail contains the block's first
 //!    [`payload`](Outgoing::payload) bytes (one or none) after its headers. Now the block is
-//!    *advertised*, and the bytes after it may be offered, including another block. Until then the
-//!    owner may offer something else instead.
+//!    *advertised*, and the bytes after it may be offered, including another block. Until
+//!    `transmit` returns the SrcAvail the owner may offer another block instead.
 //! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. If it is `finished`,
 //!    the whole block has been sent and returns to the owner.
 //! 4. [`Event::SourcesReturned`] returns *all* advertised blocks to the owner. `done` bytes of the
-//!    oldest one have been sent. The rest of it and the other blocks are again before everything
-//!    queued: copy them, or offer them again under new keys. (The peer may lack zero copy, or its
-//!    reader peeks.)
+//!    oldest one have been sent. The unread rest of that block and the other blocks are then again
+//!    before everything queued: copy them, or offer them again under new keys. (The peer may lack
+//!    zero copy, or its reader peeks.)
 //! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. One of the two events above
-//!    follows once the peer's kernel has replied; nothing is advertised before that.
+//!    follows once the peer's kernel has replied; no block is advertised before that.
 //!
 //! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner with
-//! urgent data after it cancels. A peer whose program does not read never ends the wait, so every
-//! sender needs a time limit.
+//! urgent data after the block cancels. A peer whose program does not read never ends the wait, so
+//! every sender needs a time limit.
 //!
 //! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
-//! returns all advertised blocks; the peer has received nothing of them.
+//! returns all advertised blocks; the peer has received nothing of these.
 //!
 //! ## Reading a block of the peer's (RDMA READ)
 //!
-//! 1. [`Event::SourceAdvert`] reports a block. Its bytes follow the payload received so far, so
-//!    the reader first takes all of that.
+//! 1. [`Event::SourceAdvert`] reports a block. The block's bytes follow the payload received so
+//!    far, so the reader first takes all payload.
 //! 2. [`source_advert`](Connection::source_advert) returns the place of the next bytes. Post a
 //!    READ of some of them, call [`read_started`](Connection::read_started), and repeat: any
 //!    number of READs may be in flight, also of several adverts.
@@ -71,10 +71,10 @@
 //!
 //! 1. A reader waits and has read everything. If [`can_offer_sink`](Connection::can_offer_sink) is
 //!    true for the size of its block, which is at least [`least_sink`](Connection::least_sink), pin
-//!    and register it for remote writing. Offer it as [`Offer::sink`], while nothing is unread,
-//!    until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is *advertised*.
-//!    Further blocks may follow. The peer writes to them in order, to each as many bytes as it
-//!    likes, so the owner of several has to join their bytes.
+//!    and register it for remote writing. Offer the block as [`Offer::sink`], while nothing is
+//!    unread, until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
+//!    *advertised*. Further blocks may follow. The peer writes to them in order, to each as many
+//!    bytes as it likes, so the owner of several has to join their bytes.
 //! 2. [`Event::SinkWritten`] returns the oldest block, which contains bytes of the stream.
 //! 3. [`Received::for_sink`] returns the oldest block for the payload of this message, which the
 //!    owner copies into it. (The peer had too little to send, or had not received the advert.)
@@ -91,20 +91,20 @@
 //!    place for the next bytes of the stream, so everything before them has to be sent.
 //! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
 //!    block is full, or the sender has no more bytes for now (`last`), the report is sent and the
-//!    peer's reader returns. Then the next block follows, if there is one.
+//!    peer's reader returns. The next block of the peer follows, if there is one.
 //! 3. Bytes offered as [`Offer::queued`] are sent as Data even if there are blocks; each message
-//!    voids one. This is right for few bytes, and for urgent ones. No block can be advertised
-//!    meanwhile: [`Stall::Adverts`].
+//!    voids one. Sending Data instead is right for few bytes, and for urgent ones. No block can be
+//!    advertised meanwhile: [`Stall::Adverts`].
 //! 4. The peer may cancel its blocks at any time: `sink_advert` then returns `None`.
 //!
 //! ## When memory may be unpinned
 //!
 //! An advertised block: when an event has returned it, and not earlier, even if its caller has
-//! ended. If no reply arrives, or no task can wait for it, end the connection. Once the queue pair
-//! is in the error state and all its work requests are flushed, the peer can access no memory, and
-//! all blocks are the owner's again. The same holds after a [`Violation`](super::Violation), an
-//! abort or a suspension, which cause no event. In any case invalidate the key before unpinning the
-//! pages.
+//! ended. If no reply arrives, or no task can wait for a reply, end the connection. Once the queue
+//! pair is in the error state and all its work requests are flushed, the peer can access no memory,
+//! and all blocks are the owner's again. The connection also ends after a
+//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. In any case
+//! invalidate the key before unpinning the pages.
 //!
 //! Memory of an own READ, WRITE or SEND: when that has completed or was flushed.
 
@@ -132,16 +132,15 @@ pub struct Parameters {
     /// Size in bytes with BSDH of the peer's receive buffers: LocalRcvSz of its Hello or
     /// ActRcvSz of its HelloAck.
     pub remote_receive_size: u32,
-    /// MaxAdverts of this end.
+    /// MaxAdverts that this end announces.
     pub local_max_adverts: u16,
     /// MaxAdverts of the peer. 1: an OFED peer.
     pub remote_max_adverts: u16,
-    /// Receive buffers of this end as announced in Hello or HelloAck. With fewer than three the
-    /// peer cannot send until more are posted. Three are slow, and fail if the peer has only three
-    /// as well.
+    /// Receive buffers of this end as announced in Hello or HelloAck. With fewer than three buffers
+    /// the peer cannot send until more are posted. Three are slow, and fail if the peer has only
+    /// three as well.
     pub posted: u16,
-    /// Receive buffers of the peer as announced in Hello or HelloAck: the initial credits, which
-    /// may be 0.
+    /// Receive buffers of the peer in Hello or HelloAck: the initial credits, which may be 0.
     pub credits: u16,
     /// Size in bytes with BSDH to request of the peer by ChRcvBuf under load. No request if 0 or at
     /// most `remote_receive_size`.
@@ -180,7 +179,7 @@ pub struct Connection {
     peer_sinks: PeerSinks,
     /// The owner has requested Pipelined mode.
     pipelined: bool,
-    /// The peer has shown that it supports SrcAvail.
+    /// Set if the peer has shown that it supports SrcAvail.
     peer_knows: bool,
     local: LocalBuffers,
     remote: RemoteBuffers,
@@ -189,20 +188,19 @@ pub struct Connection {
     urgent_announced: bool,
     /// OOB_PEND has arrived, but not yet the urgent byte.
     urgent_expected: bool,
-    /// Stream bytes have arrived and no message was sent to the peer since. The peer may hold back
-    /// a small message until then.
+    /// Stream bytes have arrived and no message was sent to the peer since. Until an
+    /// acknowledgement the peer may hold back a small message.
     unanswered: bool,
     /// The outgoing stream ends with the queued bytes.
     send_shutdown: bool,
-    /// DisConn was sent.
+    /// Set once DisConn was sent.
     send_closed: bool,
     /// The peer's DisConn has arrived.
     receive_closed: bool,
     /// Set until the first message, if the peer must not send before that.
     greets: bool,
     end: Option<End>,
-    /// Offer with which [`transmit`](Connection::transmit) had nothing to send; `None` after any
-    /// change.
+    /// Offer with which [`transmit`](Connection::transmit) was idle; `None` after any change.
     idle: Option<Idle>,
 }
 
@@ -259,7 +257,7 @@ impl Connection {
 
     /// Replies to an [`Event::ReceiveSizeRequested`]. Receive buffers posted from now on hold
     /// `new_size` bytes (with BSDH). `old_posted` smaller ones are still posted and are used first.
-    /// The ChRcvBufAck is sent once those are used up.
+    /// The ChRcvBufAck is sent once the smaller buffers are used up.
     ///
     /// A `new_size` not larger than the current one refuses the request, and the reply is sent at
     /// once. Each request needs a reply; without a request the call has no effect.
@@ -289,7 +287,7 @@ impl Connection {
     fn idle_with(&self, posted: u16, reader_waits: bool) -> Idle {
         Idle {
             posted,
-            // peers that run this module do not hold messages back for it
+            // peers that run this module do not hold messages back until MSeqAck comes
             reader_waits: reader_waits && !self.own_line(),
         }
     }
@@ -304,7 +302,7 @@ impl Connection {
         self.local.size()
     }
 
-    /// Returns the credits for sending. Payload needs three.
+    /// Returns the credits for sending. Payload needs three credits.
     pub fn credits(&self) -> u16 {
         self.send.credits()
     }
@@ -376,7 +374,7 @@ impl Connection {
 
     /// Returns true if the last credit is reserved until enough buffers are `posted` for the peer
     /// to send payload, even if its cancel crosses the message. An OFED peer in CLOSE_WAIT may
-    /// grant no other credit before it sends something.
+    /// grant no other credit before it sends a message.
     fn keeps_last(&self, posted: u16) -> bool {
         !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
     }

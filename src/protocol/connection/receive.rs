@@ -19,9 +19,9 @@ pub enum Event {
     /// The peer aborted the connection.
     PeerAborted,
     /// The peer has suspended the connection, to rebuild it at another service ID. This end does
-    /// not follow; the connection ends here without an error.
+    /// not follow the peer to that service; the connection ends here without an error.
     Suspended {
-        /// The service ID.
+        /// Service ID that the peer proposes.
         service_id: u64,
     },
     /// The peer requests receive buffers of this many bytes (with or without BSDH, by
@@ -36,10 +36,10 @@ pub enum Event {
         /// Set if the block was read to its end and returns to the owner.
         finished: bool,
     },
-    /// All source adverts of this end return to the owner: the peer reads no more of them.
+    /// All source adverts of this end return to the owner: the peer reads no more of these blocks.
     SourcesReturned {
-        /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. The
-        /// rest is still to be sent.
+        /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. Bytes of
+        /// the oldest block that the peer has read; the others are still to be sent.
         done: u32,
     },
     /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
@@ -49,10 +49,10 @@ pub enum Event {
     },
     /// The peer has written to the oldest sink advert of this end: the block returns to the owner.
     SinkWritten {
-        /// Number of bytes written from its start.
+        /// Number of bytes written from the block's start.
         bytes: u32,
     },
-    /// All sink adverts of this end return to the owner, with nothing written.
+    /// All sink adverts of this end return to the owner, without written bytes.
     SinksReturned,
 }
 
@@ -94,15 +94,14 @@ impl Connection {
     /// Handles a message received on the queue pair.
     ///
     /// `bytes` contains the first `min(length, MAX_HEADER)` bytes of the message, or more; `length`
-    /// is its length by the transport's completion. Its buffer no longer counts as posted from this
-    /// call on.
+    /// is its length by the transport's completion. From this call on its buffer does not count as
+    /// posted.
     ///
     /// After the peer's AbortConn or SuspComm, or a violation, later messages are ignored.
     ///
     /// # Errors
     ///
-    /// [`Violation`]: the peer broke the protocol; the connection has to be aborted, without
-    /// another message.
+    /// [`Violation`]: the peer broke the protocol; abort the connection without another message.
     pub fn receive(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
         if self.end.is_some() {
             return Ok(Received::new(Mid::Data));
@@ -236,7 +235,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a ModeChange. Returns true if it returns the sink adverts of this end.
+    /// Handles a ModeChange. Returns true if the change returns the sink adverts of this end.
     fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
         let before = self.modes.receive;
         let adverts = self.peer_sources.outstanding();

@@ -72,7 +72,7 @@ fn what_cannot_be_reported_is_refused() {
 }
 
 /// Two credits are kept for the reply to a cancel. But the peer cannot send the cancel, since this
-/// end has no buffers for it. Reproduced by the simulator with seed 900059282.
+/// end has no buffers for the message. Reproduced by the simulator with seed 900059282.
 #[test]
 fn who_cannot_cancel_is_refused() {
     for (posted, event, sent) in [
@@ -89,7 +89,8 @@ fn who_cannot_cancel_is_refused() {
 }
 
 /// The peer could send the cancel, until its own updates have used up the buffers of this end. This
-/// end has no credit to announce more. A signal or a timeout could then not end the peer's call.
+/// end has no credit to announce more buffers. Then neither a signal nor a timeout ends the peer's
+/// call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {
@@ -188,7 +189,7 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
     }
     pair.end.refuse_sources();
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
-    // enough buffers for a cancel that crosses it, and for payload
+    // enough buffers for a cancel that crosses the refusal, and for payload
     pair.offer.posted = 4;
     assert_eq!(pair.sends().1.kind, Mid::SendSm);
 }
@@ -201,17 +202,17 @@ fn the_first_message_brings_credits_to_a_peer_that_must_not_send_before() {
     let (first, _) = pair.sends();
     assert_eq!((first.body, first.payload), (Body::Data, 0));
     assert!(pair.is_idle());
-    // Any message does.
+    // Any message of this end announces the buffers.
     let mut pair = Pair::new();
     pair.end.greet();
     pair.offer.queued = 1;
     assert_eq!(pair.sends().0.payload, 1);
     assert!(pair.is_idle());
-    // Only with a credit.
+    // This end announces buffers only with a credit.
     let mut pair = Pair::with(|p| p.credits = 0);
     pair.end.greet();
     assert!(pair.is_idle());
-    // The peer's side of it.
+    // Tests the peer's side of the same rule.
     let mut pair = Pair::with(|p| p.credits = 0);
     pair.offer.queued = 1;
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));

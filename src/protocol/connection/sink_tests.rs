@@ -84,7 +84,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
     let may = |pair: &Pair| pair.end.can_offer_sink(size);
     assert!(may(&sink(0)));
     assert!(!sink(0).end.can_offer_sink(size - 1));
-    // Not before the peer sends Pipelined, nor to OFED peers, nor without zero copy.
+    // No sink advert is sent before the peer's Pipelined, to OFED peers, or without zero copy.
     assert!(!may(&zero_copy(|_| {})));
     for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
         p.zero_copy = ZeroCopy::Off
@@ -95,7 +95,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
         pair.offer.sink = Some(BLOCK);
         assert!(pair.is_idle());
     }
-    // Not while bytes are still advertised, nor after the last byte.
+    // This end sends no sink advert while bytes are still advertised, nor after the last byte.
     let mut pair = sink(0);
     pair.gets(src_avail(10), 0).unwrap();
     assert!(!may(&pair));
@@ -106,7 +106,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
     assert!(may(&pair));
     pair.gets(Body::DisConn, 0).unwrap();
     assert!(!may(&pair));
-    // As many adverts as the peer can hold, source adverts included.
+    // This end sends as many adverts as the peer can hold, source adverts included.
     let mut pair = zero_copy(|p| p.remote_max_adverts = 2);
     pair.gets(mode(Mode::Pipelined), 0).unwrap();
     pair.end.set_pipelined(true);
@@ -121,7 +121,7 @@ fn a_sink_is_offered_only_where_it_may_be() {
 
 #[test]
 fn the_worked_example_of_crossing_data() {
-    // This end is the sink.
+    // Tests with this end as the sink.
     let mut pair = sink(1);
     let d1 = pair.gets(Body::Data, 10).unwrap();
     assert!(d1.for_sink);
@@ -136,7 +136,7 @@ fn the_worked_example_of_crossing_data() {
         non_discards: 1,
     };
     assert_eq!(pair.sends().0.body, Body::SinkAvail(expected));
-    // This end is the source.
+    // Tests with this end as the source.
     let mut pair = source();
     pair.ack = 1;
     data(&mut pair, 10);
@@ -235,7 +235,7 @@ fn sinks_are_void_at_the_end_of_the_stream() {
     }
     pair.end.shutdown_send();
     assert_eq!(pair.sends_all(), [Mid::DisConn]);
-    // The sink has sent a cancel by then: no reply follows.
+    // The sink has sent a cancel already, so no reply follows.
     assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
     assert!(pair.is_idle());
 }
@@ -250,7 +250,7 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
     assert!(pair.is_idle());
     let inline = sink(1).gets(src_avail(5000), 1);
     assert_eq!(inline.unwrap_err(), Violation::SrcAvailMode);
-    // At the source, they return, also while they are being cancelled.
+    // The adverts return to the source, also while they are being cancelled.
     for cancel in [false, true] {
         let mut pair = source();
         for _ in 0..2 {
@@ -268,7 +268,7 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
         assert_eq!(pair.event(Body::SendSm), Event::None);
         assert!(pair.is_idle());
     }
-    // But not because of a void advert, or of a sink that had received them.
+    // A void advert, or one of a sink that had received them, does not return them.
     let mut pair = source();
     data(&mut pair, 10);
     pair.offer.source = Some(BLOCK);

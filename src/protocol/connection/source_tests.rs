@@ -30,7 +30,7 @@ fn ofed() -> Pair {
     })
 }
 
-/// Returns such a pair that has advertised [`BLOCK`] by its second message.
+/// Returns a pair that has advertised [`BLOCK`] by its second message.
 fn advertised() -> Pair {
     let mut pair = ofed();
     pair.offer.queued = 5;
@@ -187,7 +187,7 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
             knows,
             "{receive_size} {body:?}"
         );
-        // None crosses an advert of the peer.
+        // No message crosses an advert of the peer.
         let crossing = matches!(body, Body::SrcAvail(_));
         assert_eq!(pair.end.can_advertise(1 << 20), knows && !crossing);
         assert!(!pair.end.can_advertise(1 << 21));
@@ -240,7 +240,7 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
     pair.end.refuse_sources();
     assert!(pair.is_idle());
-    // The same without any READ.
+    // Repeats the steps without a READ.
     let mut pair = holding();
     pair.end.refuse_sources();
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
@@ -253,7 +253,7 @@ fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.end.source_advert(), None);
-    // Messages for which MSeqAck has a meaning wait; the others do not.
+    // Messages for which MSeqAck has a meaning wait; other messages do not.
     pair.offer.queued = 10;
     assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
     pair.event(Body::ChRcvBuf { size: 5 });
@@ -281,13 +281,13 @@ fn a_cancel_of_what_is_finished_needs_no_answer() {
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     pair.end.read_done(999);
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // The same if the report is not sent yet.
+    // Repeats the steps with a report that is not sent yet.
     let mut pair = holding();
     pair.end.read_started(999);
     pair.end.read_done(999);
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // The same if a refusal crosses the cancel.
+    // Repeats the steps with a refusal that crosses the cancel.
     let mut pair = holding();
     pair.end.refuse_sources();
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
@@ -368,7 +368,7 @@ fn a_block_goes_pipelined_to_our_own_line_whatever_the_owner_has_chosen_since() 
     pair.event(Body::SendSm);
     assert_eq!(pair.sends_all(), [Mid::ModeChange]);
     assert_eq!(pair.end.send_mode(), Mode::Combined);
-    // and a block that is offered by then
+    // and a block that is offered meanwhile
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends_all(), [Mid::ModeChange, Mid::SrcAvail]);
     assert_eq!(pair.end.send_mode(), Mode::Pipelined);

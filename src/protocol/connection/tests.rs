@@ -182,8 +182,7 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.cork = false;
     pair.offer.in_flight = 9;
     assert_eq!(pair.sends().0.payload, 10);
-    // A message is full if the peer's buffer holds no more. One at the transport's limit is sent
-    // as well.
+    // A full message fills the peer's buffer. A message at the transport's limit is sent as well.
     pair.offer.no_delay = false;
     pair.offer.queued = 10;
     pair.offer.limit = 10;
@@ -277,7 +276,7 @@ fn a_peer_that_waits_for_an_acknowledgement_gets_it_when_the_reader_waits() {
         assert!(pair.is_idle());
         pair.offer.reader_waits = true;
         assert_eq!(pair.sends_all().len(), usize::from(answered));
-        // Not if a reply has carried it.
+        // No update is sent if a reply has carried the credits.
         pair.offer.reader_waits = false;
         pair.gets(Body::Data, 7).unwrap();
         pair.offer.queued = 3;
@@ -370,7 +369,7 @@ fn a_violation_ends_everything() {
     pair.offer.queued = 10;
     assert!(pair.is_idle());
     assert!(!pair.end.credit_update_due(64));
-    // Only the first one causes an event.
+    // Only the first DisConn causes an event.
     assert_eq!(pair.end.receive(&[], 0).unwrap().event, Event::None);
 }
 
@@ -412,7 +411,7 @@ fn buffered_means_data_only() {
     pair.gets(Body::Data, 10).unwrap();
     let result = pair.gets(src_avail(10), 1);
     assert_eq!(result.unwrap_err(), Violation::SrcAvailMode);
-    // Only the sink, which is this end, may leave it.
+    // Only this end, as the sink, may leave the mode.
     let mut pair = Pair::new();
     pair.gets(mode(Mode::Buffered), 0).unwrap();
     let result = pair.gets(mode(Mode::Combined), 0);

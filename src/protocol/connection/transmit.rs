@@ -14,10 +14,10 @@ use super::Connection;
 /// Bytes and conditions that the owner of a connection offers at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Number of unsent stream bytes, up to `source` if there is one.
+    /// Number of unsent stream bytes, up to the block `source` if there is one.
     pub queued: u32,
     /// Block of the stream after the queued bytes, to be advertised; see `connection`. Bytes after
-    /// the block must not be offered before it is advertised.
+    /// the block must not be offered before the block is advertised.
     pub source: Option<Block>,
     /// Number of queued bytes up to and including the urgent byte, if there is one. 0 and values
     /// beyond `queued` count as none.
@@ -27,7 +27,7 @@ pub struct Offer {
     /// Receive buffers posted now, without those of messages passed to [`Connection::receive`].
     pub posted: u16,
     /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule on
-    /// TCP, full messages hold nothing back: so the last part of a large send is sent at once. If
+    /// TCP, full messages hold nothing back, so the last part of a large send is sent at once. If
     /// bytes are held back for these ([`Stall::InFlight`]), their completion must lead to another
     /// call, so the last of them must be signaled.
     pub in_flight: u16,
@@ -35,19 +35,19 @@ pub struct Offer {
     pub no_delay: bool,
     /// TCP_CORK or MSG_MORE: partial messages are held back.
     pub cork: bool,
-    /// Maximum payload that the transport can carry in the next message; 0: none now. It may change
-    /// from one call to the next, and may equal `queued`.
+    /// Maximum payload that the transport can carry in the next message; 0: none now. The limit may
+    /// change from one call to the next, and may equal `queued`.
     pub limit: u32,
     /// Set if a waiting reader has read everything. Only for peers that hold back small messages
-    /// until the previous one is acknowledged (OFED without TCP_NODELAY, up to 100 ms): only then
-    /// is it certain that no reply of the reader will carry the acknowledgement.
+    /// until the previous one is acknowledged (OFED without TCP_NODELAY, up to 100 ms): otherwise a
+    /// reply of the reader may carry the acknowledgement.
     pub reader_waits: bool,
 }
 
 /// Reason that bytes or a DisConn are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stall {
-    /// The peer must post receive buffers: wait for a message from it.
+    /// The peer must post receive buffers: wait for a message from the peer.
     Credits,
     /// The transport accepts no message: wait for a completion.
     Wire,
@@ -65,9 +65,9 @@ pub enum Stall {
 pub enum Transmit {
     /// Post this message, then call again.
     Send(Outgoing),
-    /// Something is held back.
+    /// A message is held back for this reason.
     Held(Stall),
-    /// Nothing to send.
+    /// There is nothing to send.
     Idle,
 }
 
@@ -104,7 +104,7 @@ enum Stream {
     DisConn,
     /// Wait.
     Held(Stall),
-    /// Nothing to send.
+    /// There is nothing to send.
     Idle,
 }
 
@@ -241,8 +241,7 @@ impl Connection {
         Some(message)
     }
 
-    /// Returns the change of mode that is due. Peers that run this module get each SrcAvail in
-    /// Pipelined mode.
+    /// Returns the due change of mode: peers that run this module get SrcAvails in Pipelined mode.
     fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
         let mode = match (self.modes.send, self.pipelined || offer.source.is_some()) {
             (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
@@ -291,8 +290,7 @@ impl Connection {
         None
     }
 
-    /// Returns the possible step for the outgoing stream with this many credits; `spare`: more than
-    /// the reserve.
+    /// Returns the step for the outgoing stream with these credits; `spare`: more than the reserve.
     fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
         if self.send_closed {
             return Stream::Idle;
@@ -328,7 +326,7 @@ impl Connection {
             _ => (offer.queued.min(room), false),
         };
         // True if all queued bytes fit and the peer could receive more. (The transport's limit is
-        // no measure: it may equal the queued bytes. A block after them cannot be added.)
+        // no measure: it may equal the queued bytes. A block after these bytes cannot be added.)
         let last = payload == offer.queued && offer.source.is_none();
         let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
@@ -378,8 +376,8 @@ impl Connection {
         if self.update_due(offer.posted) || self.greets && credits >= UPDATE_CREDITS {
             return true;
         }
-        // The peer may hold back a small message until it gets the MSeqAck. It does so for a
-        // limited time, so no reserved credit is used.
+        // The peer may hold back a small message until it gets the MSeqAck. The peer holds back the
+        // message for a limited time, so no reserved credit is used.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
         if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
@@ -391,8 +389,8 @@ impl Connection {
 
     /// Makes a message and assigns its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
-        // The peer subtracts from Bufs its messages that MSeqAck does not cover. So received ones
-        // among them count as if their buffers were posted.
+        // The peer subtracts from Bufs its messages that MSeqAck does not cover. So received
+        // messages among these count as if their buffers were posted.
         let mseq_ack = self.mseq_ack();
         let behind = self.receive.received().wrapping_sub(mseq_ack);
         let behind = u16::try_from(behind).unwrap_or(u16::MAX);

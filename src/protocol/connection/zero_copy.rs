@@ -6,7 +6,7 @@ use super::super::adverts::{Remote, ZeroCopy};
 use super::super::message::{Mode, BSDH_LEN};
 use super::Connection;
 
-/// Largest block for an OFED peer: the size of one registration there.
+/// Largest block for an OFED peer, which registers this size at most.
 const OFED_SOURCE: u32 = 4096 * 510;
 
 /// Largest block for any peer: the limit of one RDMA READ or WRITE.
@@ -25,8 +25,8 @@ impl Connection {
     }
 
     /// Returns true if a block of this size, offered now, would be advertised as soon as there are
-    /// credits. Otherwise it would wait for other blocks or for the peer's advert, or its size is
-    /// out of range: better copy.
+    /// credits. Otherwise the block would wait for other blocks or for the peer's advert, or its
+    /// size is out of range: better copy.
     pub fn can_advertise(&self, size: u32) -> bool {
         let limit = match self.modes.send {
             Mode::Buffered => 0,
@@ -58,7 +58,7 @@ impl Connection {
         self.own_sources.count()
     }
 
-    /// Cancels all own source adverts. They return when the peer has replied
+    /// Cancels all own source adverts. The blocks return when the peer has replied
     /// ([`Event::SourcesReturned`](super::Event::SourcesReturned)), or has read them to the end
     /// ([`Event::SourceRead`](super::Event::SourceRead)).
     pub fn cancel_sources(&mut self) {
@@ -66,17 +66,16 @@ impl Connection {
         self.own_sources.cancel();
     }
 
-    /// Returns true if the peer has source adverts that are neither finished nor refused. It sends
-    /// no Data meanwhile, and an OFED peer cannot cancel them unless it could send Data. So keep
-    /// four receive buffers posted, however much is unread.
+    /// Returns true if the peer has source adverts that are neither finished nor refused. Such a
+    /// peer sends no Data meanwhile, and an OFED peer cannot cancel its adverts unless it could
+    /// send Data. So keep four receive buffers posted, however much is unread.
     pub fn holds_sources(&self) -> bool {
         self.peer_sources.held()
     }
 
     /// Returns the next part of the peer's source adverts, to be READ in part or as a whole.
     ///
-    /// Its first byte follows, in the stream, the payload received so far and the bytes of posted
-    /// READs.
+    /// In the stream, its bytes follow the payload received so far and those of posted READs.
     pub fn source_advert(&self) -> Option<Remote> {
         self.peer_sources.next().filter(|_| self.live())
     }
@@ -110,7 +109,7 @@ impl Connection {
     }
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
-    /// may send sink adverts. With false, makes it Combined again, once the peer has no sink
+    /// may send sink adverts. With false, makes this half Combined again, once the peer has no sink
     /// adverts. The ModeChange is sent when no source advert is outstanding. No effect with OFED
     /// peers.
     pub fn set_pipelined(&mut self, pipelined: bool) {
@@ -118,8 +117,7 @@ impl Connection {
         self.pipelined = pipelined;
     }
 
-    /// Returns the smallest block for [`Offer::sink`](super::Offer::sink): one with space for any
-    /// message of the peer.
+    /// Returns the smallest block for [`Offer::sink`](super::Offer::sink): it holds any message.
     pub fn least_sink(&self) -> u32 {
         self.local.size().saturating_sub(BSDH_LEN as u32).max(1)
     }
@@ -152,7 +150,7 @@ impl Connection {
         self.own_sinks.count()
     }
 
-    /// Cancels all own sink adverts. Events return them, at the latest when the peer has replied.
+    /// Cancels all own sink adverts. Events return the blocks, when the peer has replied.
     pub fn cancel_sinks(&mut self) {
         self.idle = None;
         self.own_sinks.cancel();

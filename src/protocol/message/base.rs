@@ -33,11 +33,11 @@ pub struct Flags(u8);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// The last payload byte is urgent. Only in Data (CA4-7).
+    /// The last payload byte is urgent. Occurs only in Data (CA4-7).
     pub const OOB_PRES: Flags = Flags(1);
-    /// An urgent byte follows, in this message or a later one. In any message (CA4-7).
+    /// An urgent byte follows, in this message or a later one. Occurs in any message (CA4-7).
     pub const OOB_PEND: Flags = Flags(2);
-    /// Data sink: requests Pipelined mode of the source. A hint (CA4-8).
+    /// Data sink: requests Pipelined mode of the source. The flag is only a hint (CA4-8).
     pub const REQ_PIPE: Flags = Flags(4);
 
     /// Parses the flags; drops reserved bits.
@@ -67,7 +67,7 @@ impl Flags {
 pub enum Mode {
     /// Data only.
     Buffered = 0,
-    /// Data, and one source advert at a time. Every half starts here.
+    /// Data, and one source advert at a time. Initial mode of every half of a connection.
     Combined = 1,
     /// Data, and adverts from both sides up to MaxAdverts.
     Pipelined = 2,
@@ -76,7 +76,7 @@ pub enum Mode {
 /// Extended header of SrcAvail: a buffer that the peer may read by RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrcAvail {
-    /// Size of the whole buffer in bytes, including those in the message's own payload.
+    /// Size of the whole block in bytes, including those in the message's own payload.
     pub size: u32,
     /// Key for the RDMA READ.
     pub r_key: u32,
@@ -104,7 +104,7 @@ pub enum Body {
     DisConn,
     /// Abortive end of the connection.
     AbortConn,
-    /// The sink requests the rest of the adverts as Data.
+    /// The sink requests the unread rest of the adverts as Data.
     SendSm,
     /// The source has written to the oldest sink advert.
     RdmaWrCompl {
@@ -113,13 +113,12 @@ pub enum Body {
     },
     /// The sink has read from the oldest source advert since the last RdmaRdCompl.
     RdmaRdCompl {
-        /// Bytes read, without those that came inline.
+        /// Bytes read, without those inside the SrcAvail.
         size: u32,
     },
     /// Changes the mode of one half.
     ModeChange {
-        /// True: the half that the receiver of this message sends on (S = 1); false: the half that
-        /// it receives on.
+        /// Set (S = 1) if the half is the one that the receiver of this message sends on.
         receiver_sends: bool,
         /// New mode.
         mode: Mode,
@@ -207,7 +206,7 @@ impl Message {
         (self.header_len() as u32).saturating_add(self.payload)
     }
 
-    /// Writes the headers; the first [`Message::header_len`] bytes count, the rest is zero.
+    /// Encodes the headers; the first [`Message::header_len`] bytes count, the others are zero.
     pub fn encode(&self) -> [u8; MAX_HEADER] {
         let mut h = [0; MAX_HEADER];
         field::MID.put(&mut h, self.body.mid().code());

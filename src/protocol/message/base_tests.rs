@@ -24,7 +24,7 @@ fn example(
 }
 
 /// Encoded messages: the worked examples of `docs/protocol.md`. MSeq is 0x01020304 and MSeqAck
-/// 0x05060708 where the examples do not give them.
+/// 0x05060708 unless the example gives other values.
 #[rustfmt::skip]
 fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);
@@ -85,7 +85,7 @@ fn examples_have_every_message_of_the_queue_pair() {
 fn a_message_cut_short_is_refused_at_every_length() {
     for (message, bytes) in examples() {
         for cut in 0..bytes.len() {
-            // The bytes end early.
+            // The message is truncated.
             let result = Message::parse(&bytes[..cut], message.length());
             assert_eq!(result, Err(Malformed::Short), "{message:?} {cut}");
             // The message itself is shorter, and so is its length field.

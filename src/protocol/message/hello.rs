@@ -72,7 +72,7 @@ pub enum IpVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Receive buffers that the connector has posted. Zero is legal: the first message then
-    /// contains the number (RHEL 5 does this).
+    /// contains the number (RHEL 5 sends zero).
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,
@@ -88,9 +88,9 @@ pub struct Hello {
     pub local_receive_size: u32,
     /// The connector's port. (The acceptor's is in the service ID only.)
     pub local_port: u16,
-    /// The connector's address.
+    /// Address of the connector.
     pub src: [u8; 16],
-    /// The acceptor's address.
+    /// Address of the acceptor.
     pub dst: [u8; 16],
     /// Maximum number of adverts that the connector holds, valid if `cap` has the bit.
     pub ext_max_adverts: u16,
@@ -122,8 +122,7 @@ impl Hello {
         [a, b, c, d]
     }
 
-    /// Returns the maximum number of adverts that the connector holds, from whichever field is
-    /// valid.
+    /// Returns the maximum number of adverts that the connector holds, from the valid field.
     pub const fn adverts(&self) -> u16 {
         if self.cap & CAP_EXTENDED_MAX_ADVERTS != 0 && self.ext_max_adverts != 0 {
             self.ext_max_adverts
@@ -150,8 +149,7 @@ impl Hello {
         h
     }
 
-    /// Reads the message from a REQ's private data, which may be longer (the CM pads it) but
-    /// not shorter.
+    /// Reads the message from a REQ's private data, which the CM may pad.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ mids! {
     DisConn = 0x02,
     /// Ends the connection abortively.
     AbortConn = 0x03,
-    /// Data sink: requests the rest of the adverts as Data.
+    /// Sent by a data sink: requests the unread rest of the adverts as Data.
     SendSm = 0x04,
     /// Data source: bytes were written into the oldest advertised sink buffer.
     RdmaWrCompl = 0x05,
@@ -50,9 +50,9 @@ mids! {
     RdmaRdCompl = 0x06,
     /// Changes the flow-control mode of one half of the connection.
     ModeChange = 0x07,
-    /// Data source: takes back all its source adverts.
+    /// Sent by a data source: takes back all its source adverts.
     SrcAvailCancel = 0x08,
-    /// Data sink: takes back all its sink adverts.
+    /// Sent by a data sink: takes back all its sink adverts.
     SinkAvailCancel = 0x09,
     /// Data source: confirms that cancelled sink adverts are void.
     SinkCancelAck = 0x0a,
@@ -68,7 +68,7 @@ mids! {
     SinkAvail = 0xfd,
     /// Data source: advertises a buffer for RDMA READ.
     SrcAvail = 0xfe,
-    /// Stream bytes; without any it is a credit update.
+    /// Stream bytes; a Data without payload is a credit update.
     Data = 0xff,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! [`Hello`] and [`HelloAck`] are sent as private data of the connection manager's REQ and REP, and
 //! have their own types. The other sixteen are SENDs on the queue pair: a [`Message`] is one of
-//! them without its payload. `parse` accepts any bytes and never panics. `encode` reproduces the
+//! these without its payload. `parse` accepts any bytes and never panics. `encode` reproduces the
 //! bytes that `parse` has accepted, except for reserved bits.
 
 mod base;
@@ -24,8 +24,7 @@ pub use self::mid::Mid;
 /// Size in bytes of the base header (BSDH) at the start of every message.
 pub const BSDH_LEN: usize = 16;
 
-/// Size in bytes of the longest header (BSDH and extended header) of a message on the queue pair:
-/// SinkAvail's.
+/// Size in bytes of the longest header (BSDH and extended header), SinkAvail's.
 pub const MAX_HEADER: usize = 36;
 
 /// Size in bytes of a Hello: all private data of a CM REQ.
@@ -34,10 +33,9 @@ pub const HELLO_LEN: usize = 92;
 /// Size in bytes of a HelloAck: all private data of a CM REP.
 pub const HELLO_ACK_LEN: usize = 196;
 
-/// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. It holds
-/// every header and some payload. (The smallest one known in use is 2064.)
+/// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. A buffer of
+/// this size holds every header and some payload. (The smallest one known in use is 2064.)
 pub const MIN_RECEIVE_SIZE: u32 = 64;
 
-/// Largest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce: the longest
-/// RC message.
+/// Largest receive buffer in Hello and HelloAck, in bytes with BSDH: the longest RC message.
 pub const MAX_RECEIVE_SIZE: u32 = 1 << 31;
