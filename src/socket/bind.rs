@@ -30,8 +30,8 @@ pub(super) fn give_port(sk: &SdpSock) {
     sk.set_local(&Address::any(sk.is_v6()));
 }
 
-/// Chooses a port, which the caller sets. For a connection, whose destination is `to`, the port may
-/// be shared with others. If the TCP socket is given, chooses a port that is free in TCP as well.
+/// Chooses a port, which the caller sets. For a connection to `to`, the port may be shared with
+/// other connections. If the TCP socket is given, chooses a port that is free in TCP as well.
 pub(super) fn choose_port(
     sk: &SdpSock,
     to: Option<&Address>,

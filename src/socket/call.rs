@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Checks if all of its `size` bytes are copied.
+    /// Checks if all of the call's `size` bytes are to be copied.
     #[inline]
     fn begin(&mut self, c: &mut Connection, message: &SendMsg<'_>, size: usize, may_wait: bool) {
         self.begun = true;
@@ -177,8 +177,7 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
-    /// Returns the size of the next block, if the current part of `left` bytes is zero copy;
-    /// otherwise 0.
+    /// Returns the size of the next block of `left` bytes, 0 if the part is copied.
     pub(super) fn block_size(&mut self, sk: &SdpSock, left: usize) -> usize {
         let mut c = sk.connection();
         match self.is_direct(&mut c) {
@@ -221,7 +220,7 @@ impl<'a> Call<'a> {
 
     /// Records the end of the call for the policy, if it is timed.
     pub(super) fn has_sent(&self, sk: &SdpSock, size: usize, start: Option<u64>) {
-        // the cost of a detached block shows where others follow
+        // the cost of a detached block shows in later calls
         let waits = !self.detached && self.notice.is_none();
         if let Some(start) = start.filter(|_| waits || self.scattered) {
             sk.connection().has_sent(self.longest, size, start);
@@ -234,8 +233,7 @@ impl<'a> Call<'a> {
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
-    /// Adds the next bytes as a detached block, if possible. `may_wait`: otherwise the call waits
-    /// for the bytes.
+    /// Adds the next bytes as a detached block, if possible. `may_wait`: else the call waits.
     pub(super) fn add(
         &mut self,
         sk: &SdpSock,

@@ -60,7 +60,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // Even if the reply has arrived: on TCP it waits for the socket lock.
+        // As on TCP, where the reply waits for the socket lock, even if it has arrived.
         return Err(EINPROGRESS.into());
     }
     loop {
@@ -192,7 +192,7 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     search(sk, source, &way, 0)
 }
 
-/// Starts the resolver after `pause` ms. Its result goes to [`resolved`].
+/// Starts the resolver after `pause` ms. The result of the search goes to [`resolved`].
 fn search(sk: &SdpSock, source: Option<&Address>, way: &Way, pause: u32) -> Result {
     let Some(resolver) = &way.resolver else {
         return local::request(sk, way.ifindex);
@@ -319,8 +319,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     Ok(())
 }
 
-/// Handles a reject or a missing reply; for a connection that a listener is accepting, the peer's
-/// withdrawal.
+/// Handles a reject or a missing reply, and the peer's withdrawal from an accept.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {

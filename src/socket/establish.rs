@@ -28,7 +28,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         trace::connect(sk);
         setup::grow(sk);
         if c.slot.is_none() {
-            // under the lock: see the end of connect(2)
+            // under the lock, which orders it before the end of connect(2)
             sk.sigio_out();
             c.state_has_changed();
         } else {

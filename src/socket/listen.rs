@@ -245,7 +245,7 @@ fn begin(
     if !slot.listener.netns().admits() {
         return Err(ENOBUFS.into());
     }
-    // not accepted yet
+    // the connection is not accepted yet
     let (child, r) = slot.listener.charged(|| {
         let child = slot.listener.child()?;
         let r = enter(&child, local, remote).and_then(|()| prepare(&child, slot));
@@ -303,7 +303,7 @@ fn prepare(
             local_max_adverts: MAX_ADVERTS.into(),
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
-            // none, where the first message has to come from the connector: it brings some
+            // none, if the connector sends the first message, which brings some credits
             credits: match parts.endpoint.limits().connector_first {
                 true => 0,
                 false => hello.bufs,

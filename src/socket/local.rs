@@ -22,8 +22,7 @@ const LONGEST_PAUSE: Jiffies = milliseconds(500);
 /// Time for each repetition of a request, as with RoCE.
 const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
-/// Requests a connection by the route with this interface. Context: process; no locks but the
-/// caller's socket lock.
+/// Requests a connection by this interface. Context: process; holds the socket lock alone.
 pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, ifindex) {
@@ -64,7 +63,7 @@ pub(super) fn repeat(sk: &SdpSock, mut request: LocalRequest) {
     }
 }
 
-/// Returns the address of an end as the other one has it.
+/// Returns the address of an end as the other end has it.
 fn seen(address: Address, ifindex: u32) -> Address {
     let scope = match address.ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => ifindex,
@@ -73,7 +72,7 @@ fn seen(address: Address, ifindex: u32) -> Address {
     Address { scope, ..address }
 }
 
-/// Passes the request to a listener. If that accepts, both ends are connected.
+/// Passes the request to a listener. If the listener accepts, both ends are connected.
 fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
     let (to, from) = (seen(sk.remote(), ifindex), seen(sk.local(), ifindex));
     let mut made = None;

@@ -118,7 +118,7 @@ impl Call<'_> {
             return Ok(None);
         };
         let ahead = next.at.wrapping_sub(unread.position()) as usize;
-        // an urgent byte that is announced, but was not there, is behind these
+        // an urgent byte that is announced, but has not arrived, is behind these bytes
         let known = unread.bytes().saturating_sub(ahead);
         let part = |n: usize| (next.len_of(n.min(known)), next.skip);
         let n = self.copy(end, to, (ahead, mark), part)?;

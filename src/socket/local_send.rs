@@ -29,7 +29,7 @@ const MOST_HELD: usize = 32768;
 enum Queued {
     /// Bytes were queued.
     Some,
-    /// There is no space.
+    /// There is no space in the send buffer.
     Full,
     /// There is no memory for more unread bytes.
     NoMemory,
@@ -101,7 +101,7 @@ fn offer(
     Ok(Some(most.min(left)))
 }
 
-/// Queues the rest of the call's bytes, as there is space.
+/// Queues the remaining bytes of the call, as there is space.
 fn go_on(
     sk: &SdpSock,
     lock: &mut Locked<'_>,

@@ -3,7 +3,7 @@
 //! The socket calls.
 //!
 //! A [`Socket`](crate::conn::Socket) is the module's part of one `struct sock`
-//! ([`SdpSock`](crate::conn::SdpSock)). By its state it is unconnected, a listener, or a
+//! ([`SdpSock`](crate::conn::SdpSock)). A socket's state makes it unconnected, a listener, or a
 //! connection, made by connect(2) or by a request to a listener.
 //!
 //! [`ops`] is the table of calls, [`upcalls`] handles the events of transports, [`timer`] the
@@ -20,10 +20,10 @@
 //! locks, and the lock-free variables.
 //!
 //! **Waiting.** A caller sleeps by the number of the last event (see
-//! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)). When woken it polls the
-//! completion queues itself, as poll(2) does. A worker polls if no task waits or polls. This saves
-//! a thread switch for each message. A reader whose bytes usually arrive soon polls without
-//! sleeping (`conn/wait.rs`).
+//! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)). A woken caller polls the
+//! completion queues itself, as poll(2) does. A worker polls if no task waits or polls. Polling in
+//! the caller saves a thread switch for each message. A reader whose bytes usually arrive soon
+//! polls without sleeping (`conn/wait.rs`).
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 

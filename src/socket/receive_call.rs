@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
     pub(super) inq: bool,
     pub(super) len: usize,
     pub(super) copied: usize,
-    /// With `MSG_PEEK`: position behind the peeked bytes.
+    /// With `MSG_PEEK`, the position behind the peeked bytes.
     pub(super) peeked: u64,
 }
 

@@ -233,7 +233,7 @@ fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
     if let Err(e) = buffer.map_send(&space.mapper.take().ok_or(EPIPE)?) {
-        // the connection has just ended, or its device is being removed, which ends it
+        // the connection has just ended, or the removal of its device is ending it
         return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }
     let mut c = sk.connection();

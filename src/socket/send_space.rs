@@ -10,8 +10,8 @@ use crate::sys::rdma::mapper::Mapper;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Space in the send queue for the next copied bytes. Its chunk is open: the holder closes the
-/// chunk before it releases the socket lock.
+/// Space in the send queue for the next copied bytes. The chunk in this space is open: the holder
+/// closes the chunk before it releases the socket lock.
 #[derive(Default)]
 pub(super) struct Space {
     /// Maximum number of bytes to copy.

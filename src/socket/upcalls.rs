@@ -79,7 +79,7 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
         }
         c.state_has_changed();
         c.timers.clear(Timer::Close);
-        // Under the same hold of the lock: later it would detach the next connection.
+        // Under the same hold of the lock, because a later call would detach the next connection.
         (c.slot.take(), c.detach(), c.unlock())
     };
     below.destroy();

@@ -173,7 +173,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
     r
 }
 
-/// Implements accept(2): takes from both sockets, in turn if both have connections.
+/// Implements accept(2): takes connections from both sockets, in turn if both have some.
 pub(super) fn accept(
     call: &Descriptor<'_, Socket>,
     non_blocking: bool,

@@ -54,7 +54,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 return finish(&call.tcp().ok_or(EINVAL)?, name, flags, unfinished, timeout);
             }
             Phase::Open if waited => {
-                // another call has cancelled it
+                // another call has cancelled the attempt
                 return Err(sk.take_error().err().unwrap_or(ECONNABORTED.into()));
             }
             Phase::Open => {
@@ -82,8 +82,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     }
 }
 
-/// Implements connect(2) of a socket that uses TCP. If this call has begun the connection, it has
-/// `timeout` left.
+/// Implements connect(2) of a socket that uses TCP, for a call that has `timeout` left.
 fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: isize) -> Result {
     let connect = |flags| match tcp.connect(name, flags).map_err(Errno::of) {
         // on TCP the connection was in progress before this call, which may have begun it
@@ -193,7 +192,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
     let mut lock = sk.lock();
     sdp::start(sk, to)?;
     if super::phase(sk) == Phase::Open {
-        // cancelled before it started, so no event ends it
+        // the attempt was cancelled before it started, so no event ends it
         close::disconnect(sk, &mut lock);
     } else {
         call.set_progress(Progress::Connecting);
@@ -215,8 +214,7 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     Ok(())
 }
 
-/// Releases a port that the program has not bound, as SDP does when no connection exists or is
-/// being tried.
+/// Releases a port that the program has not bound, as SDP does without a connection.
 pub(super) fn leave_port(sk: &SdpSock) {
     if super::phase(sk) != Phase::Open {
         return;

@@ -2,16 +2,17 @@
 
 //! Sockets of `IPPROTO_SDP`: they use SDP if the peer replies to it, else TCP.
 //!
-//! Such a descriptor has an SDP [`Socket`] and a TCP socket. Until connect(2), every call applies
-//! to both: they hold the same port, have the same options and both listen. connect(2) tries SDP.
-//! If SDP succeeds, the TCP socket only holds its port. If SDP fails, the open file switches to the
-//! TCP socket ([`to_tcp`]). A connection accepted by a listener is SDP or TCP from the beginning.
+//! The descriptor of such a socket has an SDP [`Socket`] and a TCP socket. Until connect(2), every
+//! call applies to both: they hold the same port, have the same options and both listen. connect(2)
+//! tries SDP. If SDP succeeds, the TCP socket only holds its port. If SDP fails, the open file
+//! switches to the TCP socket ([`to_tcp`]). A connection accepted by a listener is SDP or TCP from
+//! the beginning.
 //!
-//! # Why not both at the same time
+//! # Why SDP and TCP are not tried at the same time
 //!
 //! SDP and TCP are tried one after the other. A SYN and a Hello sent together could both reach a
 //! listening program, and one of the two connections would end at once. SDP has to reply within
-//! `ipproto_wait`; most peers without SDP refuse much sooner. Then TCP is tried.
+//! `ipproto_wait`; most peers without SDP refuse much sooner. After a failure of SDP, TCP is tried.
 //!
 //! A peer may neither support SDP nor refuse it; only a timeout distinguishes it from a slow one.
 //! The timeout starts when the request is sent: before that the neighbour is resolved, which TCP

@@ -13,8 +13,8 @@ use crate::sys::net::family::{FallbackState, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
-/// setsockopt(2). TCP checks the value. If SDP does not support what the program requests, the
-/// socket switches to TCP.
+/// setsockopt(2). TCP checks the value of such an option. If SDP does not support what the program
+/// requests, the socket switches to TCP.
 pub(super) fn set(
     call: &Descriptor<'_, Socket>,
     level: i32,

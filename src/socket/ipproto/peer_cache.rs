@@ -4,7 +4,7 @@
 //! a while. Hosts that have replied by SDP, even by a refusal, are in it, too: if such a host is
 //! silent, it is not assumed to lack SDP.
 //!
-//! Each entry has one slot of a small table; a later entry for a slot replaces an earlier one.
+//! Each destination has a slot of a small table; a later entry replaces an earlier one.
 
 use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;
@@ -83,7 +83,7 @@ impl PeerCache {
         Some((peer, peer.left(&self.params)?.checked_div(seconds(1))?))
     }
 
-    /// Drops the entries of a host, or all if the line is empty. `EINVAL`: not an address.
+    /// Drops the entries of a host, or all if the line is empty. `EINVAL`: it is no address.
     pub(in crate::socket) fn flush(&mut self, line: &[u8]) -> Result {
         let line = str::from_utf8(line).map_err(|_| EINVAL)?.trim();
         let ip = match line {
@@ -106,7 +106,7 @@ impl PeerCache {
         self.get(ip, 0) == Some(true)
     }
 
-    /// Records the result of an attempt, if it is likely to last.
+    /// Records the result of an attempt, if the result is likely to last.
     pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
             FallbackReason::Refused => {
@@ -161,9 +161,9 @@ pub(in crate::socket) fn answered(sk: &SdpSock) {
     remember(sk, FallbackReason::Connected);
 }
 
-/// Stores the result of an attempt to connect by SDP, if it concerns the host. Not stored if the
-/// program chose the interface or source address: its route may differ from that of others, or not
-/// exist.
+/// Stores the result of an attempt to connect by SDP, if it concerns the host. The result is not
+/// stored if the program chose the interface or source address: its route may differ from that of
+/// others, or not exist.
 pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
     let (to, requested) = {
         let c = sk.connection();

@@ -16,13 +16,13 @@ pub(super) fn of(sk: &SdpSock) -> Route {
     route.unwrap_or(Route::Sdp)
 }
 
-/// Sets `SDP_ROUTE`, before connect(2) or listen(2) or after it has failed. Context: process,
-/// without locks.
+/// Sets `SDP_ROUTE`, before connect(2) or listen(2), or after connect(2) has failed. Context:
+/// process, without locks.
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT`: the socket has no TCP socket. `EISCONN`, `EINVAL`: already decided. `EINVAL`: no
-/// such route. Others: the error of bind(2).
+/// `ENOPROTOOPT`: the socket has no TCP socket. `EISCONN`, `EINVAL`: the protocol is decided.
+/// `EINVAL`: the value is no route. Other errors: those of bind(2).
 pub(in crate::socket) fn set(sk: &SdpSock, value: i32) -> Result {
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(ENOPROTOOPT)?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Services whose SDP never requests larger receive buffers: OFED peers, recognised by the
-//! MaxAdverts of 1 in their HelloAck. A host may have both kinds of service.
+//! MaxAdverts of 1 in their HelloAck. A host may have services of both kinds.
 //!
 //! A Hello to such a service announces large buffers, since their size cannot be changed later.
-//! Received Hellos are not recorded: their sender may fake another host's address.
+//! Received Hellos are not recorded, because their sender may fake another host's address.
 
 use crate::sys::address::Address;
 use crate::sys::vec;

@@ -41,13 +41,13 @@ const SHED_PAUSE: Jiffies = milliseconds(100);
 static SHED: Atomic<usize> = Atomic::new(0);
 
 late_mutex! {
-    /// All namespaces, by address.
+    /// All namespaces, by address of their `struct net`.
     mod all, ALL: Option<RBTree<usize, Arc<Netns>>> = None
 }
 
 /// Frees memory that connections keep for their next transfers, when memory is short. Does nothing
-/// shortly after another call, since it visits each socket. Context: process, may sleep. Locks with
-/// a lower number than `sockets` in docs/locking.md may be held.
+/// shortly after another call, since each call visits all sockets. Context: process, may sleep.
+/// Locks with a lower number than `sockets` in docs/locking.md may be held.
 pub(crate) fn shed() {
     let (last, now) = (SHED.load(Relaxed), jiffies());
     if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
@@ -93,8 +93,7 @@ pub(crate) struct Netns {
     /// Serialises [`Netns::stats`].
     #[pin]
     summing: Mutex<()>,
-    /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together
-    /// with another lock.
+    /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Never taken with another lock.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
     /// Hosts that get large receive buffers at once. The same.
@@ -144,14 +143,14 @@ struct User {
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
-    /// `IPPROTO_SDP` sockets that have switched to TCP, until they are closed. They do not count
-    /// towards the limits.
+    /// `IPPROTO_SDP` sockets that have switched to TCP, until they are closed. Such sockets do not
+    /// count towards the limits.
     crossed: RBTree<usize, ARef<SdpSock>>,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
     /// First id missing in the sum of all counters that [`Netns::stats`] is making.
     summed: usize,
-    /// Counters missing in that sum since their sockets left during the call.
+    /// Counters missing in `totals` since their sockets left during the call.
     missed: Stats,
 }
 
@@ -242,7 +241,7 @@ impl Netns {
         admitted
     }
 
-    /// Removes a socket, with its port and counters. No effect if it is already removed.
+    /// Removes a socket, with its port and counters, unless it is already removed.
     pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id());
         self.forget(sk);
@@ -296,7 +295,7 @@ impl Netns {
         f(&mut self.totals.lock())
     }
 
-    /// Returns the sum of all counters. Locks `sockets` for one at a time: any user may call it.
+    /// Returns the sum of all counters. Any user may call this, so it locks socket by socket.
     pub(crate) fn stats(&self) -> Stats {
         let one = self.summing.lock();
         let mut sum = Stats::new();

@@ -7,7 +7,7 @@
 //!
 //! A port that connect(2) has chosen is shared by connections to different destinations. The TCP
 //! sockets of these connections hold the same port number in TCP. TCP can use the port again when
-//! the last of them releases it.
+//! the last of these sockets releases it.
 
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
@@ -49,7 +49,7 @@ impl Claim {
         }
     }
 
-    /// Returns true if one local address can match both.
+    /// Returns true if one local address can match both claims.
     fn overlaps(&self, other: &Claim) -> bool {
         if self.interface != 0 && other.interface != 0 && self.interface != other.interface {
             return false;
@@ -69,8 +69,7 @@ impl Claim {
         elsewhere || !self.overlaps(other)
     }
 
-    /// Returns true if both may hold the port at the same time; `listens`: the other one's socket
-    /// listens.
+    /// Returns true if both claims may hold the port; `listens`: the other's socket listens.
     fn gets_along(&self, other: &Claim, listens: bool) -> bool {
         (self.reuse_address && other.reuse_address && !listens)
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
@@ -97,7 +96,7 @@ impl Claim {
 struct Holder {
     port: u16,
     claim: Claim,
-    /// True if its TCP socket holds the same port number in TCP.
+    /// True if the socket's TCP socket holds the same port number in TCP.
     holds_tcp: bool,
     listens: bool,
 }
@@ -156,8 +155,7 @@ impl Ports {
             let start = random_below(half.len() as u32) as usize;
             let later = half.clone().skip(start);
             for candidate in Iterator::chain(later, half.take(start)) {
-                // another socket may hold it at another address: sharing depends on the number
-                // alone
+                // sharing depends on the port number alone, whatever the address
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)
@@ -216,7 +214,7 @@ impl Ports {
         };
         let holder = RBTreeNode::new(id, holder, GFP_KERNEL)?;
         let listener = RBTreeNode::new(id, sk.into(), GFP_KERNEL)?;
-        // counted before the old entry and its group are removed
+        // counts before the old entry and its group are removed
         let group = self.group(port, &claim)?;
         group.sockets = group.sockets.saturating_add(1);
         self.release(id);
@@ -230,8 +228,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the group of a claim. An empty group may remain if the caller fails; it excludes no
-    /// other socket.
+    /// Returns the group of a claim. An empty group may remain if the caller fails; such a group
+    /// excludes no other socket.
     fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table
@@ -253,7 +251,7 @@ impl Ports {
 
     /// Records whether the socket listens.
     ///
-    /// `EADDRINUSE`: another listener. `ENOMEM`.
+    /// `EADDRINUSE`: the port has another listener. `ENOMEM`.
     pub(in crate::socket) fn listening(&mut self, sk: &SdpSock) -> Result {
         let id = sk.id();
         if sk.state() != State::Listen {
@@ -313,7 +311,7 @@ impl Ports {
     }
 
     /// Returns the listener for connections to `ip` and `port` through its interface. With
-    /// `SO_REUSEPORT`, selects one by `hash`, which must be uniformly distributed.
+    /// `SO_REUSEPORT`, selects a listener by `hash`, which must be uniformly distributed.
     pub(in crate::socket) fn listener(
         &self,
         port: u16,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `/proc/net/sdp` has a row for each socket of the network namespace, `/proc/net/sdpstats` a row
-//! for each counter. Both have the columns and names of OFED's ib_sdp, for programs that parse
-//! them. `/proc/net/sdp_ipproto` shows the protocol of each `IPPROTO_SDP` socket, for which those
-//! have no column.
+//! for each counter. Both files have the columns and names of OFED's ib_sdp, for programs that
+//! parse them. `/proc/net/sdp_ipproto` shows the protocol of each `IPPROTO_SDP` socket, for which
+//! the other two files have no column.
 
 use super::Netns;
 use crate::conn::{FallbackReason, SdpSock};
