@@ -124,8 +124,8 @@ bool sdp_h_child_take(struct sock *sk)
 }
 
 /*
- * Releases the owner's reference. A kernel user may free data of its callbacks once this returns.
- * Waits for running callbacks, also on children of a listener, which are SOCK_DEAD by now.
+ * Releases the owner's reference. A kernel user may free data of its callbacks once this function
+ * returns. Waits for running callbacks, also on children of a listener, which are SOCK_DEAD by now.
  */
 void sdp_h_sock_discard(struct sock *sk)
 {
@@ -237,8 +237,9 @@ void sdp_h_set_rmem(struct sock *sk, int bytes)
 }
 
 /*
- * Charges later allocations of the task to the socket's memory cgroup. They use sk_allocation, too:
- * if a kernel user writes out pages through the socket, an allocation must not wait for writeback.
+ * Charges later allocations of the task to the socket's memory cgroup. These allocations use
+ * sk_allocation, too: if a kernel user writes out pages through the socket, an allocation must not
+ * wait for writeback.
  */
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {

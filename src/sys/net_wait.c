@@ -8,7 +8,7 @@
 #include "net_helpers.h"
 
 /*
- * Wakes all sleepers; of those that sleep `in_turn` only one unless `all`. The caller has
+ * Wakes all sleepers; of sleepers with `in_turn` only one, unless `all` is set. The caller has
  * incremented events (seq.rs): that full barrier pairs with the one of prepare_to_wait() in
  * sdp_h_sleep().
  */
@@ -56,7 +56,8 @@ static bool has_owner(const struct sock *sk)
 
 /*
  * Returns true if the socket has pollers, and sdp_h_wake_pollers() reaches every task that has to
- * be notified. It reaches neither owners, which get signals, nor callbacks of kernel users.
+ * be notified. This wakeup reaches neither owners, which get signals, nor callbacks of kernel
+ * users.
  */
 bool sdp_h_has_pollers(struct sock *sk)
 {

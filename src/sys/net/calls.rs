@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Callbacks of the network core in `struct proto_ops`: for descriptors of families 27 and 28, and
-//! of `IPPROTO_SDP`.
+//! Callbacks in `struct proto_ops`, for descriptors of families 27 and 28, and of `IPPROTO_SDP`.
 //!
 //! Each callback turns raw pointers into safe types, calls a function of
 //! [`Ops`](super::family::Ops) and turns the result into an errno.
@@ -99,7 +98,8 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
 // Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
-// `inet_create` and `init`) and are in use during the call. Their SAFETY comments rely on this.
+// `inet_create` and `init`) and are in use during the call. SAFETY comments of these functions rely
+// on this.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: Called by the core with a descriptor that was released before, or that has no users.
@@ -201,7 +201,7 @@ unsafe extern "C" fn accept<T: Family>(
     let (call, flags) = unsafe { (call::<T>(socket), (*arg).flags) };
     let non_blocking = flags as u32 & c::O_NONBLOCK != 0;
     let mut tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: As above; called for the TCP socket beneath this one, until it succeeds.
+        // SAFETY: The arguments are valid; called for the TCP socket until it succeeds.
         to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
     };
     let accepted = match call.sk.is_either() {
@@ -217,7 +217,7 @@ unsafe extern "C" fn accept<T: Family>(
         Err(e) => return e.to_errno(),
     }
     let is_empty = call.sk.waiting() == 0 && call.tcp().is_none_or(|t| t.queue_is_empty());
-    // SAFETY: As above.
+    // SAFETY: The core passes valid arguments.
     unsafe { (*arg).is_empty = is_empty.into() };
     0
 }
@@ -254,7 +254,7 @@ unsafe extern "C" fn poll<T: Family>(
     // SAFETY: Called by the core with an open file of the descriptor.
     unsafe {
         let call = call::<T>(socket);
-        // registers the poller, which gets the TCP socket's wakeups there, too
+        // registers the poller, which gets the TCP socket's wakeups as well
         c::sock_poll_wait(file, socket, wait);
         let events = (T::OPS.poll)(call.sk);
         let Some(tcp) = call.tcp() else {
@@ -291,7 +291,7 @@ unsafe extern "C" fn ioctl<T: Family>(
 }
 
 unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
-    // before any connection is aborted for it
+    // checks this before a connection is aborted
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
     }
@@ -327,7 +327,7 @@ unsafe extern "C" fn setsockopt<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family.
     let call = unsafe { call::<T>(socket) };
     let tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: As above; the arguments are passed on.
+        // SAFETY: The core passes valid arguments, which are passed on.
         to_result(unsafe {
             if level as u32 == c::SOL_SOCKET {
                 c::sock_setsockopt(tcp.raw(), level, name, value, len)
@@ -337,7 +337,7 @@ unsafe extern "C" fn setsockopt<T: Family>(
         })
     };
     let sdp = || {
-        // SAFETY: As above.
+        // SAFETY: The core passes valid arguments.
         to_result(unsafe { setsockopt_by_sdp::<T>(socket, level, name, value, len) })
     };
     errno((T::OPS.dual.set)(&call, level, name, &tcp, &sdp))
@@ -355,13 +355,14 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         // SAFETY: Called by the core with a descriptor of the family; the arguments are passed on.
         return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
     }
-    // The core accepts these options for any socket, but SDP would ignore them. SAFETY: As above.
+    // The core accepts these options for any socket, but SDP would ignore them.
+    // SAFETY: The core passes valid arguments.
     if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
         return -ENOPROTOOPT.0;
     }
     // The core allows these options to its own families, or to TCP, only.
     if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
-        // SAFETY: As above.
+        // SAFETY: The core passes valid arguments.
         let (sk, value) = unsafe { (call::<T>(socket).sk, NewValue::new(value, len)) };
         return errno(value.int().and_then(|v| {
             let lock = sk.lock();
@@ -373,7 +374,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
             Ok(())
         }));
     }
-    // SAFETY: As above.
+    // SAFETY: The core passes valid arguments.
     unsafe { c::sock_setsockopt(socket, level, name, value, len) }
 }
 
@@ -387,11 +388,11 @@ unsafe extern "C" fn getsockopt<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family.
     let call = unsafe { call::<T>(socket) };
     let tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: As above; the arguments are passed on.
+        // SAFETY: The core passes valid arguments, which are passed on.
         to_result(unsafe { op!(tcp, getsockopt(level, name, value, len)) })
     };
     let sdp = || {
-        // SAFETY: As above.
+        // SAFETY: The core passes valid arguments.
         to_result(unsafe { c::sock_common_getsockopt(socket, level, name, value, len) })
     };
     errno((T::OPS.dual.get)(&call, level, name, &tcp, &sdp))
@@ -416,17 +417,17 @@ unsafe extern "C" fn sendmsg<T: Family>(
             Err(e) => return e.to_errno(),
         };
         if side == FallbackState::Tcp {
-            // SAFETY: As above.
+            // SAFETY: The core passes valid arguments.
             return unsafe { op!(tcp, sendmsg(message, len)) };
         }
     }
     sk.charged(|| {
-        // SAFETY: As above.
+        // SAFETY: The core passes valid arguments.
         let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
         if e < 0 {
             return e;
         }
-        // SAFETY: As above; only this call uses the message from now on.
+        // SAFETY: The core's message is valid; only this call uses the message from now on.
         count((T::OPS.send)(sk, &mut unsafe {
             SendMsg::from_raw(message)
         }))
@@ -453,24 +454,24 @@ unsafe extern "C" fn recvmsg<T: Family>(
     let sk = call.sk;
     if let Some(tcp) = call.tcp() {
         let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
-            // these calls never wait
+            // these calls never wait for the choice
             Ok((T::OPS.dual.chosen)(sk))
         } else {
             (T::OPS.dual.settled)(sk, sk.receive_timeout(bits & c::MSG_DONTWAIT != 0))
         };
         match side {
             Err(e) => return e.to_errno(),
-            // SAFETY: As above.
+            // SAFETY: The core passes valid arguments.
             Ok(FallbackState::Tcp) => return unsafe { op!(tcp, recvmsg(message, len, flags)) },
             Ok(_) => {}
         }
     }
     if bits & c::MSG_ERRQUEUE != 0 {
         let space = i32::try_from(len).unwrap_or(i32::MAX);
-        // SAFETY: As above.
+        // SAFETY: The core passes valid arguments.
         return unsafe { c::sdp_h_recv_error(sk.raw(), message, space) };
     }
-    // SAFETY: As above.
+    // SAFETY: The core passes valid arguments.
     let mut to = unsafe { RecvMsg::from_raw(message, bits) };
     count(sk.charged(|| (T::OPS.receive)(sk, &mut to)))
 }

@@ -27,19 +27,17 @@ pub(crate) struct Ops<T: InNet> {
     /// Assigns a port (0: any) to the socket, whose local address is set. Context: socket lock
     /// held.
     pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
-    /// Releases that port again: a BPF program has refused it. Context: socket lock held.
+    /// Releases that port again, because a BPF program has refused it. Context: socket lock held.
     pub(crate) give_port: fn(&Sock<T>),
     /// Records the result of bind(2) to an address (`SDP_LAST_BIND_ERR`).
     pub(crate) bound: fn(&Sock<T>, &Address, Result),
     pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
-    /// poll(2): returns the current events, as EPOLL* bits. The caller is already registered as a
-    /// waiter.
+    /// poll(2): returns the current events, as EPOLL* bits. The caller is a registered waiter.
     pub(crate) poll: fn(&Sock<T>) -> u32,
     pub(crate) send: fn(&Sock<T>, &mut SendMsg<'_>) -> Result<usize>,
-    /// Handles the end of the source of splice(2) or sendfile(2), although more bytes were
-    /// announced.
+    /// Handles an early end of the source of splice(2) or sendfile(2).
     pub(crate) splice_eof: fn(&Sock<T>),
     pub(crate) receive: fn(&Sock<T>, &mut RecvMsg<'_>) -> Result<usize>,
     /// splice(2) from the socket, by pages. `None`: `receive` has to copy the bytes for the pipe.
@@ -72,7 +70,7 @@ pub(crate) enum FallbackState {
     Sdp,
     /// TCP, permanently.
     Tcp,
-    /// Both: no connect(2) has begun.
+    /// Undecided: no connect(2) has begun.
     Both,
     /// Undecided: connect(2) is in progress.
     Neither,

@@ -17,7 +17,7 @@ pub(crate) struct IpRoute {
     /// Source address, with port 0.
     pub(crate) source: Address,
     /// Index of the outgoing interface. For a local address: the interface that has this address.
-    /// Packets count as received by it, although they use the loopback device.
+    /// Packets count as received by this interface, although they use the loopback device.
     pub(crate) ifindex: u32,
     /// True if the destination is an address of this namespace.
     pub(crate) is_local: bool,

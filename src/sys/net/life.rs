@@ -15,7 +15,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<T: Family> Sock<T> {
-    /// Makes a socket with the options of this listener, as TCP does for a SYN. It has no
+    /// Makes a socket with the options of this listener, as TCP does for a SYN. The new sock has no
     /// descriptor yet.
     pub(crate) fn child(&self) -> Result<ARef<Self>> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
@@ -59,8 +59,9 @@ impl<T: Family> Sock<T> {
         // socket(2), a kernel user, or a request from a device in it.
         let net = unsafe { Net::from_raw((*sk.as_ptr()).__sk_common.skc_net.net) };
         let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
-        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
-        // does not move, and it is not used for anything else before the destructor has dropped it.
+        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. The
+        // data does not move, and is not used for anything else before the destructor has dropped
+        // it.
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
         data.write_pin_init(T::init(&netns))?;

@@ -240,7 +240,7 @@ impl<'a> RecvMsg<'a> {
 
     /// Pins the pages for the next bytes, without filling them: for `most` bytes, or fewer if the
     /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
-    /// received into them.
+    /// received into these pages.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
         // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
@@ -259,7 +259,7 @@ impl<'a> RecvMsg<'a> {
         unsafe { from.give(&raw mut (*self.msg).msg_iter, offset, len) }
     }
 
-    /// Counts bytes as received that were not copied here (`MSG_TRUNC` of tcp(7), or RDMA).
+    /// Counts bytes as received that this iterator has not copied (`MSG_TRUNC` of tcp(7), or RDMA).
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.space());
         self.iter().advance(n)

@@ -33,11 +33,11 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
 
 /// A file whose text is generated at each read.
 pub(crate) trait ProcFile: 'static {
-    /// Source of the text.
+    /// Namespace data that the text is about.
     type Of: PerNet;
     /// Name under `/proc/net`.
     const NAME: &'static CStr;
-    /// True if it can be written.
+    /// True if the file can be written.
     const WRITABLE: bool = false;
     fn show(of: &Self::Of, to: &SeqFile);
     /// Handles a line written to the file.
@@ -109,7 +109,7 @@ pub(crate) trait InNet {
 /// Contents of the module's area in a namespace.
 #[repr(C)]
 struct Held<P> {
-    /// Type of the data. First, so that it can be read for any type.
+    /// Type of the data. The first field, so that it can be read for any type.
     of: TypeId,
     data: Arc<P>,
     sysctls: *mut c::ctl_table_header,
@@ -120,7 +120,8 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 /// Set while the registration is complete: all namespaces have their data.
 static READY: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration of the per-namespace state. While it exists, [`of`] works for every namespace.
+/// Registration of the per-namespace state. While the registration exists, [`of`] works for every
+/// namespace.
 pub(super) struct Registration<P: PerNet> {
     _single: Exclusive,
     _data: PhantomData<P>,
@@ -133,7 +134,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// While it is dropped, no caller is in [`of`] or has a result of it.
     ///
-    /// Errors: `EBUSY`: registered already. Others: errors of the kernel.
+    /// Errors: `EBUSY`: another registration exists. Other errors: those of the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
@@ -164,11 +165,11 @@ impl<P: PerNet> Drop for Registration<P> {
 ///
 /// # Panics
 ///
-/// If the registration is of another type: there is only one.
+/// Returns `None` if the registration is of another type: there is only one.
 pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
     // SAFETY: Registration is complete, so `init` has run for each namespace that is visible.
-    // `exit` runs when no reference to the namespace exists, but this caller has one. Or `exit`
-    // runs at the end of the registration, when there are no callers.
+    // `exit` runs when no reference to the namespace exists, but this caller has one. Or
+    // `exit` runs at the end of the registration, when there are no callers.
     READY.load(Acquire).then(|| unsafe { held(net) })
 }
 
@@ -180,7 +181,7 @@ pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
 unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     // SAFETY: By the requirements.
     let held = unsafe { area::<P>(ptr::from_ref(net).cast()) };
-    // SAFETY: By the requirements. Whatever `P` is, this is its first field.
+    // SAFETY: By the requirements. Whatever `P` is, `of` is its first field.
     let of = unsafe { (&raw const (*held).of).read() };
     assert!(of == TypeId::of::<P>(), "data of another type");
     // SAFETY: As above, and it is for this `P`.
@@ -219,7 +220,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: As above; `exit` removes the files, or the cleanup below.
     let started = unsafe { create(net, P::FILES) }.and_then(|()| {
-        // SAFETY: Made above. The parameters live until `exit` has removed the sysctls.
+        // SAFETY: `data` was made above. The parameters live until `exit` has removed the sysctls.
         unsafe {
             (*slot).sysctls = c::sdp_h_sysctls_start(net.as_raw(), data.params().as_raw());
             let sysctls = NonNull::new((*slot).sysctls).ok_or(ENOMEM);
@@ -255,7 +256,7 @@ unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
             }
         };
         if made.is_null() {
-            // SAFETY: Made before.
+            // SAFETY: `create` has made these files.
             unsafe { remove(net, files.get(..i).unwrap_or(files)) };
             return Err(ENOMEM);
         }
@@ -279,8 +280,8 @@ unsafe fn remove<P>(net: &Net, files: &[ProcEntry<P>]) {
 ///
 /// Called by the C side with a seq_file of a file that `create` has made.
 unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) -> i32 {
-    // SAFETY: The caller in C passes a seq_file of a file from `create`. It is open for this call,
-    // and its removal waits for that.
+    // SAFETY: The caller in C passes a seq_file of a file from `create`. The file is open
+    // for this call, and its removal waits for the call.
     unsafe {
         F::show(
             held(Net::from_raw(c::seq_file_single_net(seq))),
@@ -312,9 +313,9 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 ///
 /// As for `show`.
 unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
-    // SAFETY: The C side passes a seq_file of a file made by `create`. It is open for this call,
-    // and its removal waits for the call. Its private data is an `sdp_h_rows`, used by one call at
-    // a time.
+    // SAFETY: The C side passes a seq_file of a file made by `create`. The file is open for this
+    // call, and its removal waits for the call. The seq_file's private data is an `sdp_h_rows`,
+    // used by one call at a time.
     let (rows, of) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
         (rows, held(Net::from_raw(c::seq_file_net(seq))))

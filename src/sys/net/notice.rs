@@ -34,7 +34,7 @@ impl ZerocopyCompletion {
         to_result(unsafe {
             c::sdp_h_notice_begin(sk.raw(), message.raw(), &mut ubuf, &mut given)
         })?;
-        // INVARIANT: Just begun.
+        // INVARIANT: `sdp_h_notice_begin()` has returned `ubuf`.
         Ok(NonNull::new(ubuf).map(|ubuf| ZerocopyCompletion { ubuf, given }))
     }
 
@@ -50,8 +50,8 @@ impl ZerocopyCompletion {
     /// when all blocks are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
-        // SAFETY: By the invariants there is a reference. It is dropped once: the destructor does
-        // not run.
+        // SAFETY: By the invariants there is a reference. The reference is dropped once, because
+        // the destructor does not run.
         unsafe {
             match copied {
                 true => c::sdp_h_notice_end(me.ubuf.as_ptr(), false),
@@ -74,7 +74,7 @@ impl Drop for ZerocopyCompletion {
     }
 }
 
-/// Part of a completion for one block. Its drop, in any context, reports the block as free.
+/// Part of a completion for one block. Dropping a piece, in any context, reports the block as free.
 ///
 /// # Invariants
 ///

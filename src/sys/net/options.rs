@@ -60,8 +60,8 @@ impl NewValue<'_> {
         }
     }
 
-    /// Sets the option by the shared code of IP sockets, where it fits SDP. Context: without the
-    /// socket lock.
+    /// Sets the option by the shared code of IP sockets, if the option fits SDP. Context: without
+    /// the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The function takes the socket lock itself.
@@ -97,7 +97,7 @@ impl OldValue<'_> {
 
     /// Returns the caller's space in bytes.
     ///
-    /// Errors: `EFAULT`. `EINVAL`: a negative length.
+    /// Errors: `EFAULT`. `EINVAL`: the length is negative.
     pub(crate) fn space(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: `len` is the user pointer of the call, which get_user() checks.

@@ -90,7 +90,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     // SAFETY: A new sock of this family's slab.
     let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
         Ok(()) => {
-            // The descriptor owns the reference from now on; close() drops it.
+            // The descriptor owns the reference from now on, which close() drops.
             ARef::into_raw(sk);
             Ok(())
         }
@@ -101,7 +101,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
         }
     });
     if r.is_err() {
-        // SAFETY: As above; the sock is freed.
+        // SAFETY: `socket` is valid; its sock is freed.
         unsafe { (*socket).sk = ptr::null_mut() };
     }
     errno(r)
@@ -142,7 +142,7 @@ unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
 }
 
 unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
-    // SAFETY: As for `get_port`.
+    // SAFETY: The core passes a sock of this protocol.
     (T::OPS.give_port)(unsafe { Sock::from_raw(sk) })
 }
 
@@ -150,7 +150,7 @@ unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *m
     // SAFETY: Called by inet_ioctl() with the sock of the call and space for an integer.
     match (T::OPS.ioctl)(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
         Ok(v) => {
-            // SAFETY: As above.
+            // SAFETY: The core passes a writable `result`.
             unsafe { *result = v };
             0
         }

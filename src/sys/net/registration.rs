@@ -30,7 +30,7 @@ pub(crate) struct Families<T: Family> {
 // SAFETY: The registration is only made and dropped; both may happen on any thread.
 unsafe impl<T: Family> Send for Families<T> {}
 
-// SAFETY: It has no methods that take a shared reference.
+// SAFETY: The type has no methods that take a shared reference.
 unsafe impl<T: Family> Sync for Families<T> {}
 
 const FAMILIES: [u16; 2] = [AF_INET_SDP, AF_INET6_SDP];
@@ -48,8 +48,8 @@ impl<T: Family> Families<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered already. `EEXIST`: another module uses a family number. Others: from
-    /// [`register_ipproto`] and the registration functions.
+    /// `EBUSY`: a registration exists. `EEXIST`: another module uses a family number. Other errors:
+    /// from [`register_ipproto`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         // SAFETY: Dropped after all users of namespace data: `drop` closes the sockets, and ends
         // requests, which need a listener.
@@ -128,12 +128,13 @@ impl<T: Family> Drop for Families<T> {
 ///
 /// # Safety
 ///
-/// It is not registered yet. Its protocols are registered, and stay so until it is unregistered.
+/// The protocol is not registered yet. Its protocols are registered, and stay so until it
+/// is unregistered.
 ///
 /// # Errors
 ///
-/// `EINVAL`: Linux uses the number otherwise, or cannot use it. `EBUSY`: another module uses the
-/// number.
+/// `EINVAL`: Linux uses the number for another protocol, or cannot use it. `EBUSY`: another module
+/// uses the number.
 unsafe fn register_ipproto() -> Result<bool> {
     let number = params::ipproto();
     if number == 0 {

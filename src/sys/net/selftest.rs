@@ -14,7 +14,7 @@ use kernel::sync::aref::ARef;
 
 /// Returns the socket of a descriptor of the calling process.
 ///
-/// Errors: `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: of another family.
+/// Errors: `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: the socket is of another family.
 pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let mut error = 0;
     // SAFETY: Called by a process; `error` may be written to.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `splice_read` of `struct proto_ops`.
+//! Implements `splice_read` of `struct proto_ops`.
 
 use super::super::bindings as c;
 use super::calls::{call, count};
@@ -22,7 +22,7 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
     let (call, file) = unsafe { (call::<T>(socket), (*socket).file) };
     let sk = call.sk;
     if call.tcp().is_none() || (T::OPS.dual.chosen)(sk) == FallbackState::Sdp {
-        // SAFETY: As above.
+        // SAFETY: The core passes an open file.
         let nowait = unsafe { (*file).f_flags } & O_NONBLOCK != 0;
         // INVARIANT: The caller holds the pipe's lock, or has made the pipe for this call.
         let mut to = PipeSink { pipe, left: len };
@@ -32,6 +32,6 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
         }
     }
     // by recvmsg: of the family, or TCP's if that has the open file now
-    // SAFETY: As above.
+    // SAFETY: The core passes an open file.
     unsafe { c::copy_splice_read(file, position, pipe, len, flags) }
 }

@@ -156,7 +156,7 @@ impl<'a> Tcp<'a> {
 
     /// Handles the end of splice(2)'s source.
     pub(super) fn splice_eof(&self) {
-        // SAFETY: As for `bind`.
+        // SAFETY: By the invariants the socket is alive.
         unsafe {
             if let Some(f) = (*ptr::read_volatile(&raw const (*self.raw()).ops)).splice_eof {
                 f(self.raw());
@@ -174,7 +174,7 @@ impl<'a> Tcp<'a> {
     pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::lock_sock_nested((*self.socket).sk, 0) };
-        // INVARIANT: Just taken.
+        // INVARIANT: This call has taken the lock.
         Ports {
             tcp: *self,
             _not_send: NotThreadSafe,
@@ -195,7 +195,7 @@ impl<'a> Tcp<'a> {
 
     pub(crate) fn connect(&self, name: &Name, flags: u32) -> Result {
         let mut name = *name;
-        // SAFETY: As for `bind`.
+        // SAFETY: By the invariants the socket is alive.
         to_result(unsafe {
             op!(
                 self,
@@ -207,14 +207,14 @@ impl<'a> Tcp<'a> {
     /// Runs the BPF hooks of connect(2), which may change the address.
     pub(crate) fn pre_connect(&self, name: &mut Name) -> Result {
         let len = name.raw_len();
-        // SAFETY: As for `bind`.
+        // SAFETY: By the invariants the socket is alive.
         to_result(unsafe { c::sdp_h_tcp_pre_connect(self.socket, name.as_mut_ptr(), len) })
     }
 
-    /// Begins to connect without those hooks. Errors are stored in the socket.
+    /// Begins to connect without the hooks of `pre_connect`. Errors are stored in the socket.
     pub(crate) fn begin(&self, name: &Name) {
         let mut name = *name;
-        // SAFETY: As for `bind`.
+        // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_begin(self.socket, name.as_mut_ptr(), name.raw_len()) }
     }
 
@@ -248,7 +248,7 @@ impl<'a> Tcp<'a> {
 
     /// Switches the open file to this socket.
     pub(crate) fn take_file(&self, sk: &SockCore) {
-        // SAFETY: As for `inherit`.
+        // SAFETY: By the invariants the socket is alive, and so is its descriptor.
         unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
     }
 }
@@ -264,7 +264,7 @@ pub(crate) struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// Takes a port if it is free. Also if all its holders took it by this function, at the same
+    /// Takes a port if it is free, or if all its holders took it by this function, at the same
     /// address and interface (`covered`).
     pub(crate) fn take(&self, port: u16, covered: bool) -> bool {
         // SAFETY: By the invariants the socket is alive and locked.
@@ -324,7 +324,7 @@ impl SockCore {
     pub(crate) fn decide(&self) -> DecisionLock<'_> {
         // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };
-        // INVARIANT: Just taken.
+        // INVARIANT: This call has taken the lock.
         DecisionLock {
             sk: self,
             _not_send: NotThreadSafe,
@@ -336,7 +336,8 @@ impl SockCore {
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
-        // INVARIANT: Just taken. Not `then_some`: a lock that was not taken must not be dropped.
+        // INVARIANT: This call has taken the lock. Not `then_some`: a lock that was not taken must
+        // not be dropped.
         taken.then(|| DecisionLock {
             sk: self,
             _not_send: NotThreadSafe,
@@ -346,7 +347,7 @@ impl SockCore {
     /// Copies from the TCP socket how bind(2) has set the address and port, which are the same.
     /// Context: socket lock held.
     pub(crate) fn share_name(&self, tcp: &Tcp<'_>) {
-        // SAFETY: Both are alive.
+        // SAFETY: Both socks are alive.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
     }
 

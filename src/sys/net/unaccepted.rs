@@ -11,7 +11,7 @@ use kernel::sync::aref::ARef;
 ///
 /// # Invariants
 ///
-/// The sock has no descriptor, and at most one `Unaccepted` of it ever exists.
+/// The sock has no descriptor, and at most one `Unaccepted` of that sock ever exists.
 pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
 
 impl<T: InNet> Unaccepted<T> {

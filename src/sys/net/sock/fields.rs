@@ -28,7 +28,7 @@ impl SockCore {
     }
 
     /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that orders all writers; the
-    /// kernel's writers set their bits again under it.
+    /// kernel's writers set their bits again under that lock.
     pub(crate) fn add_shutdown(&self, how: u8) {
         write_once!(self.sk_shutdown = self.shutdown() | how)
     }

@@ -3,9 +3,9 @@
 //! Sockets, as the network core uses them.
 //!
 //! A [`Sock`] is a `struct sock` with a reference to the data of its network namespace and the
-//! state `T` of the socket layer, in one object of the protocol's slab. It exists while a reference
-//! ([`ARef`](kernel::sync::aref::ARef)) does, possibly long after close(2). [`SockCore`] contains
-//! everything independent of `T`, for code below the socket layer.
+//! state `T` of the socket layer, in one object of the protocol's slab. A sock exists while a
+//! reference ([`ARef`](kernel::sync::aref::ARef)) does, possibly long after close(2). [`SockCore`]
+//! contains everything independent of `T`, for code below the socket layer.
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
@@ -50,7 +50,7 @@ macro_rules! read_once {
     };
 }
 
-/// Writes such a field (`WRITE_ONCE`).
+/// Writes a field that `read_once` reads (`WRITE_ONCE`).
 macro_rules! write_once {
     ($self:ident . $field:ident = $v:expr) => {
         // SAFETY: As for `read_once`; readers of the field expect that it may change at any time.
@@ -70,7 +70,7 @@ mod wait;
 /// # Invariants
 ///
 /// `c` is an initialised `struct sdp_h_sock` whose reference count is not zero while the object can
-/// be reached. It is the beginning of a [`Sock`].
+/// be reached. This is the beginning of a [`Sock`].
 #[repr(transparent)]
 pub(crate) struct SockCore {
     c: Opaque<c::sdp_h_sock>,
@@ -202,7 +202,7 @@ impl<'a> Locked<'a> {
     ///
     /// # Safety
     ///
-    /// This task holds the lock, and nobody uses another `Locked` of it meanwhile.
+    /// This task holds the lock, and no other `Locked` of the sock is in use meanwhile.
     pub(in crate::sys) unsafe fn held(sk: &'a SockCore) -> ManuallyDrop<Self> {
         // INVARIANT: By the caller; the destructor does not run.
         ManuallyDrop::new(Locked {

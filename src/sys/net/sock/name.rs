@@ -67,8 +67,8 @@ impl SockCore {
     }
 
     /// Returns true if another user has a TCP listener for connections from `remote` to `local`
-    /// through `interface` (0: any). Returns false for root's sockets, and for those whose own TCP
-    /// socket listens.
+    /// through `interface` (0: any). Returns false for root's sockets, and for listeners whose own
+    /// TCP socket listens.
     pub(crate) fn tcp_is_anothers(
         &self,
         local: &Address,
@@ -127,7 +127,7 @@ impl SockCore {
     }
 
     pub(crate) fn reuse_port(&self) -> bool {
-        // SAFETY: As for `reuse_address`.
+        // SAFETY: By the invariants the sock is alive; setsockopt(2) changes this bit field.
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
     }
 

@@ -26,11 +26,12 @@ impl SockCore {
     /// Context: any.
     pub(crate) fn wake_one(&self) {
         seq::count(self.events());
-        // SAFETY: As for `wake`.
+        // SAFETY: By the invariants the wait queue is initialised.
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the event number. Read it before the condition, then pass it to [`SockCore::sleep`].
+    /// Returns the event number. Callers read the number before the condition, then pass it to
+    /// [`SockCore::sleep`].
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -42,7 +43,7 @@ impl SockCore {
 
     /// Sleeps until [`SockCore::wake`] was called after `seq` was read.
     ///
-    /// Returns the rest of `timeout`, in jiffies.
+    /// Returns the remaining time of `timeout`, in jiffies.
     ///
     /// # Errors
     ///
