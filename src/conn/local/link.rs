@@ -23,14 +23,13 @@ pub(super) struct Direction {
     pub(super) blocks: Arc<Blocks>,
     /// Position behind the last urgent byte, 0 for none. Written before that byte is published.
     urgent: Atomic<i64>,
-    /// Position of an urgent byte that is dropped if it is still the next one to read, by a newer
-    /// one; negative for none.
+    /// Position of an unread urgent byte that a newer one replaces; negative for none.
     dropped: Atomic<i64>,
     /// Value of `urgent` that the reader has read by `MSG_OOB`.
     urgent_read: Atomic<i64>,
     /// Set while accept(2) waits for the first bytes (`TCP_DEFER_ACCEPT`).
     deferred: AtomicFlag,
-    /// Set once nothing more is written. Follows the last byte.
+    /// Set once nothing more is written. Set after the last byte.
     finished: AtomicFlag,
     /// Set once the reading socket is closed.
     closed: AtomicFlag,
@@ -53,7 +52,7 @@ impl Direction {
 
 /// State of both ends.
 pub(super) struct Pair {
-    /// The first one is written by the end that connects.
+    /// The end that connects writes the first direction.
     directions: [Direction; 2],
 }
 
@@ -81,15 +80,15 @@ impl Specials {
     }
 }
 
-/// One end of a local connection. Context of its methods: any, unless they say otherwise.
+/// One end of a local connection. Context of the methods: any, unless they say otherwise.
 pub(crate) struct LocalLink {
     pair: Arc<Pair>,
-    /// True for the end that connects.
+    /// True for the end that called connect(2).
     active: bool,
     peer: ARef<SdpSock>,
     /// Bits of [`Special`] for this end.
     special: Atomic<i32>,
-    /// Calls of this end. Written with the socket lock.
+    /// Number of calls of this end. Written with the socket lock.
     sends: Atomic<u64>,
     receives: Atomic<u64>,
 }
@@ -149,7 +148,7 @@ impl LocalLink {
     pub(crate) fn unread(&self) -> Unread {
         let d = self.incoming();
         let flow = d.queue.flow();
-        // before the end of the stream: an urgent byte that is there is valid
+        // loads this before the end of the stream, so a marked urgent byte is valid
         let read = flow.read();
         let (mark, end) = (d.urgent.load(Acquire), flow.written());
         let at = mark.wrapping_sub(1);
@@ -207,8 +206,7 @@ impl LocalLink {
         self.peer.rcvbuf() / 2
     }
 
-    /// Returns the number of bytes beyond the peer's receive buffer, which count as not arrived;
-    /// without those of blocks.
+    /// Returns the number of bytes beyond the peer's receive buffer, without those of blocks.
     pub(crate) fn queued(&self) -> usize {
         let copied = self
             .unsent()
@@ -230,7 +228,7 @@ impl LocalLink {
         self.readable() >= (sk.rcvbuf() / 2).saturating_add(self.peer.sndbuf())
     }
 
-    /// Requests a wakeup of this end's callers once there are bytes. The caller checks once more.
+    /// Requests a wakeup of this end's callers for bytes. The caller checks for bytes once more.
     pub(crate) fn await_bytes(&self) {
         self.incoming().queue.flow().await_bytes();
     }
@@ -244,7 +242,7 @@ impl LocalLink {
         d.queue.flow().await_space(low);
     }
 
-    /// Makes the first bytes for this end move it to accept(2). Returns true if there are none yet.
+    /// Makes the first bytes for this end move its socket to accept(2). Returns true without bytes.
     pub(crate) fn defer(&self) -> bool {
         let d = self.incoming();
         d.deferred.xchg(true, Full);
@@ -277,7 +275,7 @@ impl LocalLink {
         self.receives.store(n.wrapping_add(1), Relaxed);
     }
 
-    /// Ends this end's stream. The caller notifies the peer.
+    /// Ends this end's stream. The caller notifies the peer of the end.
     pub(crate) fn finish(&self) {
         let d = self.outgoing();
         let _ = d.queue.publish_held();
@@ -306,7 +304,7 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer of bytes; `waits`: its callers wait for some.
+    /// Notifies the peer of bytes; `waits`: callers of the peer wait for bytes.
     #[inline]
     pub(crate) fn has_written(&self, waits: bool) {
         if waits {
@@ -347,7 +345,7 @@ impl LocalLink {
         enough != 0 && self.queued() >= enough
     }
 
-    /// Begins the time of `TCP_USER_TIMEOUT` before bytes are sent, unless others wait.
+    /// Starts the time of `TCP_USER_TIMEOUT` before bytes are sent, unless earlier bytes wait.
     #[cold]
     pub(crate) fn watch_progress(&self, sk: &SdpSock) {
         let timeout = sk.with(|c| {
@@ -359,7 +357,7 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer, which waits for it, of space.
+    /// Notifies the peer of space that it waits for.
     #[cold]
     pub(crate) fn has_read(&self) {
         self.peer.wake();
@@ -372,7 +370,7 @@ impl LocalLink {
     }
 
     /// Returns true if all bytes are within the peer's receive buffer. Otherwise requests a wakeup
-    /// when they are.
+    /// when all bytes have arrived.
     pub(in crate::conn) fn has_arrived(&self) -> bool {
         self.outgoing().queue.flow().await_space(self.window());
         self.queued() == 0 && self.outgoing().blocks.count() == 0
@@ -399,8 +397,8 @@ impl LocalLink {
         dropped >= 0 && dropped == d.queue.flow().read()
     }
 
-    /// The socket of this end is closed: nothing more is read. Returns true if bytes are unread.
-    /// A writer publishes bytes before it looks at this.
+    /// The socket of this end is closed: nothing more is read. Returns true if bytes are unread. A
+    /// writer publishes bytes before it reads this flag.
     pub(crate) fn stop_reading(&self) -> bool {
         self.incoming().closed.xchg(true, Full);
         self.readable() > 0

@@ -76,7 +76,7 @@ impl LocalEnd {
 
 /// Local end of a socket, under the socket lock.
 pub(crate) enum LocalCell {
-    /// Not looked for since the last connect(2).
+    /// No call has looked for a local end since the last connect(2).
     Unknown,
     /// The connection uses a device.
     None,
@@ -210,13 +210,13 @@ impl SdpSock {
 /// Local connection of a socket.
 pub(crate) struct Local {
     pub(crate) link: Arc<LocalLink>,
-    /// The end, until the first call takes it.
+    /// The local end, until the first call takes it.
     end: Option<KBox<LocalEnd>>,
-    /// Set once the connection has ended. The rest of the received bytes can be read.
+    /// Set once the connection has ended. The unread bytes can be read.
     over: bool,
     /// Position that the peer has read to, at the last look of [`Connection::note_progress`].
     seen: i64,
-    /// Calls and bytes of both directions that the counters of the connection have.
+    /// Calls and bytes of both directions that the connection's counters already include.
     counted: [u64; 6],
 }
 
