@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 /// Number of places ever reserved, in all queues: the order of reservation.
 static PLACES: Atomic<u64> = Atomic::new(0);
 
-/// Key of a place. Established connections sort before the others.
+/// Key of a place. Established connections sort before reserved places.
 type Key = (bool, u64);
 const WAITING: bool = false;
 const PENDING: bool = true;
@@ -23,7 +23,7 @@ const PENDING: bool = true;
 pub(crate) struct Listener {
     /// Keeps requests to the port coming.
     listening: Option<Listening>,
-    /// Reserved places, each with its connection once that is established.
+    /// Reserved places, each with its connection once it is established.
     places: RBTree<Key, Option<Unaccepted<Socket>>>,
     taken: usize,
     waiting: usize,
@@ -41,7 +41,7 @@ impl Listener {
         Ok(KBox::new(listener, GFP_KERNEL)?)
     }
 
-    /// Stops accepting requests, and waits for those in progress.
+    /// Stops accepting requests, and waits for requests in progress.
     pub(crate) fn end(&mut self) {
         drop(self.listening.take());
     }
@@ -60,8 +60,7 @@ impl Listener {
     }
 }
 
-/// A place in a listener's queue. A new connection holds it until the connection is queued for
-/// accept(2).
+/// Place in a listener's queue that a new connection holds until it is queued for accept(2).
 #[derive(Clone)]
 pub(crate) struct BacklogSlot {
     pub(crate) listener: ARef<SdpSock>,

@@ -18,8 +18,7 @@ use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 
-/// Time that a closed socket waits for the peer's DisConn (as in OFED), and for each batch of its
-/// last bytes to arrive.
+/// Time that a closed socket waits for the peer's DisConn, and for the arrival of last bytes.
 pub(crate) const FIN_TIME: Jiffies = seconds(60);
 /// Time that the side that closed last waits for the other side's DREQ.
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
@@ -27,7 +26,7 @@ pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 impl Connection {
     /// Handles an event that ends the connection or advances its closing. `error`: reported to the
     /// program if the event ends the connection. Returns the action. The caller has to
-    /// [detach](CloseAction::Detach).
+    /// [detach](CloseAction::Detach) the connection.
     pub(crate) fn close_on(
         &mut self,
         sk: &SdpSock,
@@ -146,7 +145,7 @@ impl Connection {
         wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
     }
 
-    /// Our DisConn has arrived.
+    /// Handles the arrival of this end's DisConn.
     pub(super) fn fin_acked(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let linger2 = self.options.linger2;
         let before = sk.state();

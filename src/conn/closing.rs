@@ -3,8 +3,8 @@
 //! State machine of closing: for each state and event, the next state and the action.
 //!
 //! A stream ends with a DisConn after its last byte. When both directions have ended, the side that
-//! closed first disconnects (DREQ). The other side disconnects if no DREQ arrives. Any other end is
-//! a reset: a DREQ without an SDP message.
+//! closed first disconnects (DREQ). The side that closed last disconnects if no DREQ arrives. Any
+//! other end of a connection is a reset: a DREQ without an SDP message.
 //!
 //! The actions are in [`close`](super::close). Independent of the kernel: `tests/host/conn`
 //! compiles this file and compares it with a second copy of the table.
@@ -38,7 +38,7 @@ pub(crate) enum CloseEvent {
     Flushed,
     /// The connection manager reports the end of the connection.
     LinkDown {
-        /// True if the peer has ended it.
+        /// True if the peer has ended the connection.
         by_peer: bool,
         both_ended: bool,
     },
@@ -74,8 +74,7 @@ pub(crate) enum CloseAction {
     Limit,
     /// Renew the time limit: the peer is receiving.
     Prolong,
-    /// Drop unsent bytes and the queue pair, so that no more bytes are sent or received. Received
-    /// bytes stay readable.
+    /// Drop unsent bytes and the queue pair. Received bytes stay readable.
     Cut,
     /// As [`Self::Cut`], and disconnect.
     Abort,
@@ -117,8 +116,7 @@ impl Closing {
         (self.fin_acked, self.teardown) = (false, false);
     }
 
-    /// Records that the program has closed the socket, or never had a descriptor of it. Returns
-    /// true the first time.
+    /// Records that the socket has no descriptor (any more). Returns true the first time.
     pub(crate) fn orphan(&mut self) -> bool {
         !core::mem::replace(&mut self.orphaned, true)
     }

@@ -119,7 +119,7 @@ impl Cm {
         self.mtu_steps
     }
 
-    /// Returns the resolver with this id, if it is still the socket's.
+    /// Returns the resolver with this id, if it is still the socket's current one.
     pub(crate) fn resolver(&self, search: ResolverId) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
@@ -164,8 +164,7 @@ impl Cm {
 }
 
 impl SdpSock {
-    /// Handles the arrival of the end of a local stream: once all bytes before it are within the
-    /// peer's receive buffer.
+    /// Handles the arrival of a local stream's end: all its bytes are in the peer's buffer.
     pub(super) fn fin_arrives(&self, link: LinkId) {
         let mut c = self.connection();
         let (connection, wakeups, sk) = c.split();
@@ -210,8 +209,7 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Disconnects once both streams have ended, or the socket is closed. Context: process, without
-    /// the lock.
+    /// Disconnects when both streams have ended, or at close. Context: process, without the lock.
     pub(super) fn start_disconnect(&self) {
         let (link, local) = {
             let c = self.connection();

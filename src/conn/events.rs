@@ -6,9 +6,9 @@
 //! polls first of all: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7))
 //! are woken for any event and poll themselves. A worker polls if no poller waits either, and for
 //! work that must continue while the program runs. [`Events`] decides this without a lock. The
-//! event side sets the pending event, then checks for waiters and unfinished work. The other side
-//! clears its registration or reports unfinished work, then takes pending events. At least one side
-//! sees the other's write, so no event is lost.
+//! event side sets the pending event, then checks for waiters and unfinished work. The side that
+//! waits clears its registration or reports unfinished work, then takes pending events. At least
+//! one side sees the write of the other, so no event is lost.
 //!
 //! `tests/host/loom` compiles this file and tries all orders.
 
@@ -84,8 +84,8 @@ impl Events {
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
             return Notify::Worker;
         }
-        // From now on a poller may take the event without waking the others. So the caller wakes
-        // them, even if the socket's state has changed since.
+        // From now on a poller may take the event without waking other pollers. So the caller wakes
+        // all pollers, even if the socket's state has changed since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
             Ok(_) => Notify::Poller,
             Err(_) => Notify::Taker,
@@ -93,8 +93,7 @@ impl Events {
     }
 
     /// Sets whether the next event makes progress without a call, so that a worker has to poll.
-    /// Returns true if an event was pending: then the caller polls. Called under the connection's
-    /// lock.
+    /// Returns true if an event was pending, so that the caller polls. Holds the connection's lock.
     #[must_use]
     pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
         let unfinished = i32::from(unfinished);
@@ -133,8 +132,7 @@ impl Events {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    /// Unregisters a caller that has waited. The caller polls once more: earlier events may have
-    /// been left to it.
+    /// Unregisters a caller that has waited, which polls once more: events may be left to it.
     pub(crate) fn leave(&self) {
         self.waiters.fetch_sub(1, Full);
     }

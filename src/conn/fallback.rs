@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Choice between SDP and TCP for an `IPPROTO_SDP` socket. `socket/ipproto` switches the socket to
-//! TCP.
+//! Choice of SDP or TCP for an `IPPROTO_SDP` socket, which `socket/ipproto` switches to TCP.
 
 use super::timers::Timer;
 use super::{Connection, FallbackReason, SdpSock, JOB_FALL_BACK};
@@ -16,7 +15,7 @@ use crate::sys::time::Jiffies;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Route {
-    /// SDP, otherwise TCP.
+    /// SDP if the peer replies, otherwise TCP.
     Both = c::SDP_ROUTE_BOTH,
     Sdp = c::SDP_ROUTE_SDP,
     Tcp = c::SDP_ROUTE_TCP,
@@ -37,7 +36,7 @@ pub(crate) enum Phase {
     /// No choice: a socket of families 27 and 28, one that accept(2) has returned, or one that
     /// connects or listens by SDP alone.
     Settled,
-    /// No connect(2) yet. The socket may listen.
+    /// No connect(2) has begun. The socket may listen.
     Open,
     /// connect(2) tries SDP.
     Trying,
@@ -162,7 +161,7 @@ impl Connection {
                 sk.schedule(JOB_FALL_BACK);
                 true
             }
-            // reported a second time
+            // the same event was reported before
             Phase::Falling | Phase::Crossing => true,
             _ => false,
         }

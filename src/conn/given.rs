@@ -3,7 +3,7 @@
 //! Receive buffers with pages that a pipe got (splice(2)).
 //!
 //! An empty one stays counted (`max_buffer_memory`) and mapped, and is posted again when nobody
-//! else uses its pages. At the end of the connection the pages are the pipe's.
+//! else uses its pages. When the connection ends, the pages belong to the pipe alone.
 
 use super::Connection;
 use crate::memory::pressure;
@@ -31,7 +31,7 @@ impl Connection {
         !pressure::is_tight() && vec::reserve(given, MOST, GFP_NOWAIT).is_ok()
     }
 
-    /// Recycles the buffers whose pages nobody else uses any more.
+    /// Recycles the buffers whose pages no pipe uses any more.
     pub(super) fn reclaim_given(&mut self) {
         let mut i = 0;
         while let Some(buffer) = self.rx_buffers.given.get(i) {

@@ -2,8 +2,8 @@
 
 //! Guard of the connection's lock: the only place that takes and releases it.
 //!
-//! Work under the lock may require wakeups of other tasks, which must not run under the lock. They
-//! are collected as [`Wakeups`], and the guard's drop delivers them after the unlock.
+//! Work under the lock may require wakeups of other tasks, which must not run under the lock.
+//! Wakeups are collected as [`Wakeups`], and the guard's drop delivers them after the unlock.
 
 use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
@@ -20,11 +20,11 @@ pub(crate) struct Guard<'a> {
     deliver: Deliver<'a>,
 }
 
-/// Delivers the wakeups when it is dropped. Context: without the connection's lock.
+/// Delivers the collected wakeups when it is dropped. Context: without the connection's lock.
 pub(crate) struct Deliver<'a> {
     sk: &'a SdpSock,
     wakeups: Wakeups,
-    /// True for a poller.
+    /// True if the holder is a poller.
     polls: bool,
 }
 
@@ -66,15 +66,14 @@ impl<'a> Guard<'a> {
         connection.run(sk, wakeups);
     }
 
-    /// [`Guard::progress`] by a poller. Pollers that an event has already woken are not woken
-    /// again: epoll would report a second edge.
+    /// [`Guard::progress`], called by a poller. Pollers that an event has already woken are not
+    /// woken again: epoll would report a second edge.
     pub(crate) fn progress_of_poller(&mut self) {
         self.deliver.polls = true;
         self.progress();
     }
 
-    /// Wakes callers that wait because all sockets together exceed the memory limit, if they no
-    /// longer do.
+    /// Wakes callers that wait for memory, if all sockets together no longer exceed the limit.
     pub(crate) fn check_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
         c.has_space_again(sk, wakeups);
@@ -141,7 +140,7 @@ impl<'a> Deliver<'a> {
 }
 
 impl Deliver<'_> {
-    /// Drops the wakeups: there is no waiter yet.
+    /// Drops the wakeups of a connection that has no waiter yet.
     pub(crate) fn forget(mut self) {
         self.wakeups = Wakeups::default();
     }
@@ -151,7 +150,7 @@ impl Deliver<'_> {
         core::mem::take(&mut self.wakeups)
     }
 
-    /// Does deferred work without the lock, and delivers wakeups. Most calls find none.
+    /// Does deferred work without the lock, and delivers wakeups. Most calls find no wakeup.
     #[inline(never)]
     fn notify(&mut self) {
         self.serve();
@@ -165,8 +164,8 @@ impl Deliver<'_> {
         }
     }
 
-    /// Allocates receive buffers and releases memory, until neither causes the other. Pollers are
-    /// woken again after each hold of the lock: they may have polled in between.
+    /// Allocates receive buffers and releases memory, until neither step causes the other. Pollers
+    /// are woken again after each hold of the lock: they may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.has(Wakeup::Buffers) || wakeups.has(Wakeup::Released) {

@@ -85,7 +85,7 @@ const BUDGET: u32 = 64;
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
-/// Time that pollers may take before they poll. After that a worker polls, since a call of the peer
+/// Maximum time until pollers poll themselves. After that a worker polls, since a call of the peer
 /// may wait for a reply, for [`zcopy`]'s `CANCEL_TIME` at most.
 const POLLERS_TIME: Jiffies = milliseconds(500);
 /// Flag in the cookie of a send: the message is the DisConn.
@@ -117,7 +117,7 @@ pub(crate) struct Socket {
     /// State that events change.
     #[pin]
     connection: SpinLock<Connection>,
-    /// True once the peer has ended its stream. Written under `connection`.
+    /// True once the peer has ended its stream. Changes under `connection`.
     pub(crate) peer_ended: Atomic<bool>,
     /// Pending events of the completion queues, and waiting callers that will poll.
     events: Events,
@@ -131,7 +131,7 @@ pub(crate) struct Socket {
     busy_poll_adverts: BusyPoll,
     /// End of a local connection.
     local: UnderLock<LocalCell>,
-    /// Parameters of its network namespace.
+    /// Parameters of the socket's network namespace.
     params: Arc<Params>,
 }
 
@@ -176,8 +176,7 @@ impl SdpSock {
         self.data().events.are_noted()
     }
 
-    /// Handles an event of a completion queue: a waiting caller, a poller or else a worker polls
-    /// it. Context: any.
+    /// Handles an event of a completion queue, which a caller, a poller or a worker polls.
     pub(crate) fn event(&self, queue: Queue) {
         match self.data().events.notify(queue, || self.has_pollers()) {
             Notify::Caller => self.wake(),
@@ -191,11 +190,11 @@ impl SdpSock {
     }
 }
 
-/// State of a socket that its transport's events change. Protected by `Socket::connection`.
+/// State of a socket that its transport's events change. `Socket::connection` protects it.
 pub(crate) struct Connection {
     /// Endpoint of the transport; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
-    /// The connection, if it is local; until the socket is closed.
+    /// Local connection, if this is one, until the socket is closed.
     pub(crate) local: Option<Local>,
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
@@ -205,8 +204,7 @@ pub(crate) struct Connection {
     pub(crate) rx_buffers: RxBuffers,
     /// Listener, after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
-    /// Place of a new connection in a listener's backlog, until the connection is queued for
-    /// accept(2).
+    /// Place of a new connection in a listener's backlog, until it is queued for accept(2).
     pub(crate) slot: Option<BacklogSlot>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
@@ -341,8 +339,7 @@ impl Connection {
             // Only calls add blocks: if none is posted now, none is until this function ends.
             let zcopy = self.zcopy.has_posted();
             if zcopy {
-                // Saves another pass if the invalidations complete at once. `transmit` reports the
-                // same error again.
+                // Saves a pass if the invalidations complete at once. `transmit` repeats the error.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
@@ -355,7 +352,7 @@ impl Connection {
             self.transmit(sk, wakeups, zcopy);
             let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
             if budget.is_empty() {
-                // release the lock and the processor to others
+                // releases the lock, and lets other tasks use the processor
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
@@ -406,8 +403,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if poll(2) reports the socket as writable, by TCP's rule: a third of the
-    /// buffer is free.
+    /// Returns true if the socket is writable, by TCP's rule: a third of the buffer is free.
     pub(crate) fn writable(&self, sk: &SdpSock) -> bool {
         let unsent = self.options.not_sent_lowat;
         if let Some(Local { link, .. }) = &self.local {
@@ -426,8 +422,7 @@ impl Connection {
             && !self.lacks_memory()
     }
 
-    /// Returns true if the next bytes to send have to wait because all sockets together have too
-    /// much memory.
+    /// Returns true if the next bytes have to wait because all sockets exceed the memory limit.
     pub(crate) fn lacks_memory(&self) -> bool {
         pressure::is_exhausted() && !self.tx.needs_little()
     }

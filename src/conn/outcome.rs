@@ -19,7 +19,7 @@ named_enum! {
         AcceptedTcp = "accepted by TCP",
         /// TCP: no SDP listener at that port, or the peer rejects SDP.
         Refused = "TCP: refused",
-        /// TCP: no SDP route.
+        /// TCP: no RDMA route to the destination.
         Unreachable = "TCP: unreachable",
         /// TCP: no reply from the peer in time.
         NoAnswer = "TCP: no answer",

@@ -8,8 +8,7 @@ use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::Arming;
 
-/// Callers that poll a connection's queues, and armed notifications. The queues store whether they
-/// are armed ([`Arming`]).
+/// Callers that poll a connection's queues, which store whether they are armed ([`Arming`]).
 pub(crate) struct Polling {
     /// Callers that poll instead of waiting for a notification.
     callers: u32,
@@ -52,15 +51,15 @@ impl Connection {
     }
 
     /// Registers a caller that polls the queues. Returns false if polling is of no use.
-    /// [`Self::end_polling`] reverses it.
+    /// [`Self::end_polling`] undoes this.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let polls = self.endpoint.is_some();
         self.polling.callers = self.polling.callers.saturating_add(polls.into());
         polls
     }
 
-    /// Unregisters the caller, which calls [`Guard::progress`](super::guard::Guard::progress)
-    /// before it sleeps; that arms the queues.
+    /// Unregisters the caller. The [`Guard::progress`](super::guard::Guard::progress) that it calls
+    /// before it sleeps arms the queues.
     pub(crate) fn end_polling(&mut self) {
         self.polling.callers = self.polling.callers.saturating_sub(1);
     }
@@ -73,13 +72,13 @@ impl Connection {
     }
 
     /// Returns true if no notification is needed, since all waiters poll the queues. Pollers are
-    /// tasks that may be preempted; workers must not depend on them.
+    /// tasks that may be preempted, so workers must not depend on them.
     pub(super) fn is_polled(&self, sk: &SdpSock) -> bool {
         let callers = self.polling.callers;
         callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
-    /// Consumes the pending completion events. The caller polls and arms the queues afterwards.
+    /// Consumes the pending completion events. Afterwards the caller polls and arms the queues.
     pub(super) fn take_events(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let Some(events) = sk.data().events.take() else {
             return;
@@ -100,8 +99,8 @@ impl Connection {
             || self.held.is_some()
     }
 
-    /// Returns true if nothing can be sent until the peer grants credits, which is notified.
-    /// Queueing more bytes has no effect then.
+    /// Returns true if nothing can be sent until the peer grants credits, which is notified. In
+    /// that state queueing more bytes has no effect.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Stall::Credits) && self.polling.armed && !sk.data().events.are_noted()
     }

@@ -2,13 +2,13 @@
 
 //! Bytes that a connection has received and no call has read.
 //!
-//! They stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
+//! Bytes stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
 //! part. A receive call takes the memory of the first buffer out of the queue, copies from it
 //! without a lock, and puts it back. Many unread small messages are merged, so that the memory
 //! stays in proportion to the bytes.
 //!
-//! Bytes received by RDMA into a reader's memory are not in this queue. They arrive only while the
-//! queue is empty ([`ReceiveQueue::passed`]).
+//! Bytes received by RDMA into a reader's memory are not in this queue. Such bytes arrive only
+//! while the queue is empty ([`ReceiveQueue::passed`]).
 
 use super::unread::{Unread, Urgent};
 use crate::memory::ring::Ring;
@@ -70,7 +70,7 @@ impl ReceiveQueue {
                     .is_ok())
     }
 
-    /// Adds the payload of a message. Returns the buffer if its bytes were merged into another one.
+    /// Adds a message's payload. Returns its buffer if the bytes were merged into another one.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl ReceiveQueue {
         Ok(spare)
     }
 
-    /// Drops the urgent byte if it is the next to read. Returns the buffer if that makes it empty.
+    /// Drops the urgent byte if it is the next to read. Returns the buffer if it is empty then.
     pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         self.unread.at_mark().then_some(())?;
         let (memory, _) = self.take(self.unread.position())?;
@@ -109,7 +109,7 @@ impl ReceiveQueue {
     }
 
     /// Takes out the memory of the byte at position `at`, and returns it with the range of the
-    /// bytes from there on. The caller holds the socket lock and ends this by
+    /// bytes from there on. The caller holds the socket lock, and ends the access by
     /// [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
     #[inline]
     pub(crate) fn take(&mut self, at: u64) -> Option<(Memory, Range<usize>)> {

@@ -4,7 +4,7 @@
 //! Independent of the kernel: `tests/host/loom` compiles this file and frees space at every step.
 
 /// Returns the result of the `first` check if it has found space. Otherwise registers a waiter
-/// (`register`) and checks again (`check`): space that appears after the second check is notified.
+/// (`register`) and checks again (`check`): space that appears later is notified.
 pub(crate) fn last_check<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,

@@ -24,19 +24,18 @@ use kernel::sync::Arc;
 
 /// Large receive buffers that are allocated together when a connection switches to large ones.
 const FIRST_LARGE: u16 = 8;
-/// Maximum number of spare buffers: reading a long queue frees the others.
+/// Maximum number of spare buffers: after the reading of a long queue, further ones are freed.
 const MOST_SPARE: usize = 128;
 /// Number of buffers allocated together.
 const BATCH: usize = 8;
-/// Maximum number unless the program sets `SO_RCVBUF`. All are posted even if the reader is slow:
-/// fewer would stop the sender and wake it more often.
+/// Maximum number unless the program sets `SO_RCVBUF`. All large buffers are posted even if the
+/// reader is slow: fewer would stop the sender and wake it more often.
 const LARGE_WINDOW: u16 = 16;
 
 /// Number of receive buffers that fit into the program's `SO_RCVBUF`.
 const LEAST_UNREAD: usize = 8;
 
-/// Receive buffers posted however much is unread: for the peer's last credits, which only control
-/// messages may use.
+/// Receive buffers posted however much is unread, for the peer's control messages.
 const LAST_BUFFERS: u16 = 2;
 /// Receive buffers posted while nothing is unread, however small `SO_RCVBUF` is.
 const LEAST_BUFFERS: u16 = 4;
@@ -185,7 +184,7 @@ impl RxBuffers {
 }
 
 impl Connection {
-    /// Takes over the first receive buffers, and the permission if they are large.
+    /// Takes over the first receive buffers, and the permission if the buffers are large.
     pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
@@ -203,7 +202,7 @@ impl Connection {
     }
 
     /// Keeps a receive buffer for posting, if it is needed and its slot can be allocated. Returns
-    /// true if it is kept.
+    /// true if the buffer is kept.
     #[must_use]
     pub(super) fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
@@ -269,21 +268,19 @@ impl Connection {
         let posted = |c: &Endpoint| c.posted_receives() <= most;
         left < PAYLOAD_CREDITS
             && self.rx.memory() > 0
-            // others may be posted soon
+            // other buffers may be posted soon
             && self.target(sk) <= most
             && self.endpoint.as_ref().is_some_and(posted)
     }
 
-    /// Returns the number of receive buffers to keep posted, by the window and the program's
-    /// buffer size.
+    /// Returns the number of receive buffers to keep posted, by window and `SO_RCVBUF`.
     fn target(&self, sk: &SdpSock) -> u16 {
         let advert = self.holds_advert();
         self.rx_buffers
             .target(sk.rcvbuf(), self.rx.memory(), advert)
     }
 
-    /// Returns true if a quarter of the receive buffers is missing: posting one costs as much as
-    /// posting all.
+    /// Returns true if a quarter of the buffers is missing: posting one costs as much as all.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
@@ -330,7 +327,7 @@ impl Connection {
                 break;
             };
             if let Err(buffer) = endpoint.post_receive(buffer) {
-                // the timer retries
+                // if the vector is full, the timer retries
                 let _ = self.rx_buffers.spare.push_within_capacity(buffer);
                 break;
             }
@@ -428,7 +425,7 @@ pub(crate) fn resize(sk: &SdpSock) {
             c.stats.resizes += 1;
             c.grow(sk);
         } else {
-            // the size stays the same; the reply reports it
+            // the size stays the same, and the reply reports this size
             protocol.resize_receive(rx_buffers.size, posted);
         }
         if holds {

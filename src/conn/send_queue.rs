@@ -2,10 +2,10 @@
 
 //! Bytes accepted from send calls and not acknowledged yet.
 //!
-//! They form a stream with 64-bit positions in chunks of kernel memory. A send call takes the last
-//! chunk's memory out ([`SendQueue::open`]), fills it without a lock, and puts it back
-//! ([`SendQueue::close`]). A message may begin and end anywhere in the stream, so small sends
-//! coalesce. Chunks are mapped once and reused.
+//! Unsent and unacknowledged bytes form a stream with 64-bit positions in chunks of kernel memory.
+//! A send call takes the last chunk's memory out ([`SendQueue::open`]), fills it without a lock,
+//! and puts it back ([`SendQueue::close`]). A message may begin and end anywhere in the stream, so
+//! small sends coalesce. Chunks are mapped once and reused.
 
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
@@ -20,7 +20,7 @@ use kernel::prelude::*;
 pub(crate) const SMALL_CHUNK: usize = 2048;
 /// Chunk size for single sends of a few pages.
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
-/// Chunk size for everything else; also the largest receive buffer.
+/// Size of all other chunks, and of the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
 /// Maximum number of chunks.
 const CHUNKS: usize = 64;
@@ -51,8 +51,7 @@ impl Chunk {
         self.len() < self.buffer.capacity()
     }
 
-    /// Returns true if a send call has taken the chunk's memory. Nothing is sent from the chunk
-    /// meanwhile.
+    /// Returns true if a send call fills the chunk's memory, from which nothing is sent then.
     fn is_open(&self) -> bool {
         !self.buffer.has_memory()
     }

@@ -15,7 +15,7 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// MaxAdverts of this end. Above 1: this marks peers that run this module.
+/// MaxAdverts that this module announces. Above 1: this marks peers that run this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;

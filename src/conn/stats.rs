@@ -2,7 +2,7 @@
 
 //! Counters.
 //!
-//! Each connection has its own counters, under its lock. The namespace keeps the sum of destroyed
+//! The connection's lock protects its counters. The namespace keeps the sum of destroyed
 //! connections; a reader of `/proc/net/sdpstats` adds the existing ones.
 
 use super::FallbackReason;
@@ -84,7 +84,7 @@ counters! {
     /// Enlargements of the receive buffers on the peer's request.
     resizes,
     keepalive_probes,
-    /// Connections suspended by the peer; they are closed.
+    /// Connections that the peer has suspended, and that are therefore closed.
     suspended,
     /// Connections that the transport lost.
     transport_errors,
@@ -120,7 +120,7 @@ counters! {
     unpinnable,
     /// Write-protected blocks sent after their call had returned.
     async_blocks,
-    /// Times that a task waited to write to such a block.
+    /// Times that a task waited to write to a block in flight.
     async_touched,
     /// Blocks copied because a task waited to write to them.
     async_copied,

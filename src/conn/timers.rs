@@ -23,7 +23,7 @@ pub(crate) enum Timer {
     Ack,
     /// Retry of a connect that found a full backlog.
     Retry,
-    /// Check that blocks with a waiting writer are writable, and retry of their move.
+    /// Checks that blocks with a waiting writer are writable, and retries to copy them.
     GiveBack,
     /// Freeing of spare blocks of an idle connection.
     Trim,
@@ -36,7 +36,7 @@ pub(crate) struct Timers {
     at: [Option<Jiffies>; TIMERS],
 }
 
-/// Returns the time until `at`; 0 if it is past.
+/// Returns the time until `at`; 0 if `at` is past.
 fn left(at: Jiffies, now: Jiffies) -> Jiffies {
     match at.wrapping_sub(now) {
         left if left > Jiffies::MAX / 2 => 0,

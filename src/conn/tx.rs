@@ -17,7 +17,7 @@ use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-/// One in this many messages is signaled, besides the last of a batch.
+/// One in this many messages is signaled, besides the last message of a batch.
 const SIGNAL_EVERY: u32 = 8;
 impl Connection {
     /// Sends all messages that may be sent. `zcopy`: blocks of program memory are posted.
@@ -96,8 +96,7 @@ impl Connection {
         self.rx.unread.bytes() == 0 && sk.data().readers.load(Relaxed) > 0
     }
 
-    /// Returns the message to post now and the stream bytes it may contain, or the reason why it is
-    /// held back.
+    /// Returns the message to post and its possible stream bytes, or the reason to hold back.
     #[inline]
     fn next_message(
         &mut self,
@@ -116,14 +115,14 @@ impl Connection {
         }
         let offer = Offer {
             queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
-            // the urgent byte is after the rest of a block
+            // the urgent byte is after the unsent rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which is signaled; an unsignaled
             // message without payload must not hold anything back.
             in_flight: u16::from(self.tx.small_in_flight()),
-            // Bytes beyond the SGE limit of a message are not held back. So only the last bytes
-            // are, and the message before them is signaled.
+            // Bytes beyond the SGE limit of a message are not held back. So only the last bytes are
+            // held back, and the message before them is signaled.
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more
@@ -171,7 +170,7 @@ impl Connection {
         let fin = message.kind == Mid::DisConn;
         let after = self.tx.sent().wrapping_add(n as u64);
         self.unsignaled = self.unsignaled.saturating_add(1);
-        // the peer's buffers may grow before the rest is sent
+        // the peer's buffers may grow before the remaining bytes are sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
         // later bytes wait for the peer's credits, perhaps long
         let stalls = protocol.credits() < PAYLOAD_CREDITS;

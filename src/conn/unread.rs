@@ -10,9 +10,9 @@ use core::cmp::Ordering;
 pub(crate) enum Urgent {
     #[default]
     None,
-    /// Announced, but not arrived.
+    /// An urgent byte is announced, but has not arrived.
     Pending,
-    /// Arrived and not read: the byte and its position in the stream.
+    /// The urgent byte has arrived and is unread: its value and position.
     Valid(u8, u64),
     /// Arrived, and read by `MSG_OOB`.
     Read(u64),
@@ -25,7 +25,7 @@ pub(crate) struct Unread {
     read: u64,
     /// Position behind the last received byte.
     end: u64,
-    /// The urgent byte.
+    /// State of the urgent byte.
     pub(crate) urgent: Urgent,
 }
 
@@ -93,8 +93,9 @@ impl Unread {
         self.bytes() >= least.saturating_add(ahead) || self.bytes() > ahead && full()
     }
 
-    /// Returns the next bytes, up to `most`, of a receive call at position `from`. They end before
-    /// the urgent mark. `None`: the mark is next, and the call has `got` bytes before it.
+    /// Returns the next bytes, up to `most`, of a receive call at position `from`. The returned
+    /// bytes end before the urgent mark. `None`: the mark is next, and the call has `got` bytes
+    /// before the mark.
     #[inline]
     pub(crate) fn next(&self, from: u64, most: usize, got: bool, inline: bool) -> Option<NextRead> {
         // an old urgent byte before the peeked bytes may be gone

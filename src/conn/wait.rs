@@ -14,8 +14,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Number of checks for an event between two polls of the completion queue, which take some ten
-/// times as long.
+/// Number of event checks between two polls of the completion queue, which take ten times longer.
 const SPINS: u32 = 8;
 
 /// Registers a caller that waits for send space, from before its last check until after the wait:
@@ -30,8 +29,7 @@ impl Drop for SpaceWanted<'_> {
 }
 
 impl SdpSock {
-    /// Registers a caller that waits for space. The caller then checks for space, under the
-    /// connection's lock.
+    /// Registers a caller that waits for space, and then checks under the connection's lock.
     pub(crate) fn await_space(&self) -> SpaceWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
         SpaceWanted(self.data())
@@ -86,7 +84,7 @@ impl SdpSock {
         // before the first check, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
-            // excludes the caller's work for its peer before and after
+            // excludes the caller's other work for its peer
             let start = Instant::<Monotonic>::now();
             let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
             if polls {
@@ -105,7 +103,7 @@ impl SdpSock {
     }
 
     /// Waits on a local connection for an event after `seq`: polls first, then sleeps. Returns the
-    /// rest of `timeout`.
+    /// remaining time of `timeout`.
     pub(crate) fn wait_local(
         &self,
         lock: &mut Locked<'_>,
@@ -149,8 +147,8 @@ impl SdpSock {
         })
     }
 
-    /// Waits without the socket lock for an event after `seq`. Returns the rest of `timeout` in
-    /// jiffies.
+    /// Waits without the socket lock for an event after `seq`. Returns the remaining time of
+    /// `timeout` in jiffies.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ impl Wakeups {
         self.set & w as u32 != 0
     }
 
-    /// Removes a wakeup. Returns true if the set contained it.
+    /// Removes a wakeup. Returns true if the set contained the wakeup.
     pub(super) fn take(&mut self, w: Wakeup) -> bool {
         let had = self.has(w);
         self.set &= !(w as u32);
