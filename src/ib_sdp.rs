@@ -36,8 +36,7 @@ module! {
     ],
 }
 
-/// The loaded module. Fields are dropped in order: new sockets are refused first, then events from
-/// the network.
+/// Objects of the loaded module, dropped in order: first sockets, then events from the network.
 struct IbSdp {
     #[cfg(sdp_selftest)]
     _selftest: selftest::File,

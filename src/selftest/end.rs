@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Endpoints of connections, detached from their sockets.
+//! Endpoints of connections that are detached from their sockets.
 
 use crate::conn::SdpSock;
 use crate::memory::budget::Account;
@@ -26,11 +26,11 @@ pub(super) struct End {
     /// First failure.
     pub(super) failed: Option<Status>,
     pub(super) kept: KVec<KVec<u8>>,
-    /// Messages that the other end has acknowledged.
+    /// Number of messages that the peer has acknowledged.
     pub(super) sent: u64,
     /// Set if receive buffers are not posted again.
     pub(super) starving: bool,
-    /// Set if the other end is not notified when this one is dropped.
+    /// Set if dropping the end does not notify the peer.
     pub(super) silent: bool,
 }
 
@@ -96,12 +96,12 @@ impl End {
         }
     }
 
-    /// Pins `len` bytes for the device to write to (`written`) or to read, and posts them as a
-    /// block.
+    /// Pins `len` bytes, posted as a block for the device to write (`written`) or read.
     ///
     /// # Errors
     ///
-    /// `EFAULT`. `ENOBUFS`: over the limit. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too many blocks.
+    /// `EFAULT`. `ENOBUFS`: the memory exceeds the limit. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too
+    /// many blocks are posted.
     pub(super) fn post_block(
         &mut self,
         (address, len): (usize, usize),

@@ -2,9 +2,9 @@
 
 //! A raw peer: one end of a connection, controlled by a program without SDP's rules.
 //!
-//! The program connects or accepts a socket, writes `take`, and acts as the peer from then on. It
-//! receives each message as it arrives and posts any bytes as messages. It advertises its memory,
-//! and READs or WRITEs the other end's memory.
+//! The program connects or accepts a socket, writes `take`, and acts as the peer from then on. A
+//! raw peer receives each message as it arrives, and posts any bytes as messages. A raw peer also
+//! advertises its memory, and READs or WRITEs the memory of its peer.
 //!
 //! * `private FD ADDRESS LENGTH`: sets the private data of the socket's request, or of a listener's
 //!   replies, instead of Hello or HelloAck.
@@ -14,12 +14,13 @@
 //! * `state FD OUT`: returns the numbers of [`state`].
 //! * `starve FD 0/1`: stops or continues posting receive buffers.
 //! * `advertise FD ADDRESS LENGTH read/write OUT`: pins memory and grants access. OUT: address, key
-//!   and handle. `EFAULT`, `ENOSPC`. `ENOBUFS`: over the limit. `EPERM`: RLIMIT_MEMLOCK.
+//!   and handle. `EFAULT`, `ENOSPC`. `ENOBUFS`: the memory exceeds the limit. `EPERM`:
+//!   RLIMIT_MEMLOCK.
 //! * `withdraw FD HANDLE`: ends the access.
 //! * `pin FD ADDRESS LENGTH from/into OUT`: pins memory for transfers. OUT: handle. Same errors.
 //! * `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT`: posts a transfer or its first part.
-//!   OUT: bytes posted. `EAGAIN`: retry after a completion.
-//! * `back FD HANDLE`: releases memory. `EBUSY`: still accessed.
+//!   OUT: number of bytes posted. `EAGAIN`: retry after a completion.
+//! * `back FD HANDLE`: releases memory. `EBUSY`: the device may still access the memory.
 //! * `drop FD`: destroys the queue pair without notifying the peer.
 //! * `fail FD`: destroys the queue pair and sends DREQ.
 //! * `leave FD`: sends DREQ; the queue pair stays for a while.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Socket addresses: parses a `struct sockaddr` of any form that programs pass to an SDP socket
-//! into an [`Address`].
+//! Parses a `struct sockaddr` of any form that programs pass to an SDP socket.
 
 use super::bindings as c;
 use super::errno::{EAFNOSUPPORT, EINVAL};
@@ -112,7 +111,8 @@ pub(crate) enum Purpose {
 ///
 /// # Errors
 ///
-/// `EINVAL`: too short for its family. `EAFNOSUPPORT`: the family does not fit the socket.
+/// `EINVAL`: the address is too short for its family. `EAFNOSUPPORT`: the family does not fit the
+/// socket.
 pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
     let family = match bytes {
         [a, b, ..] => u16::from_ne_bytes([*a, *b]),

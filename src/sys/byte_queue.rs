@@ -3,13 +3,13 @@
 //! One direction of a local byte stream: bytes in segments of kernel memory, and blocks of other
 //! memory, in the order of the stream.
 //!
-//! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. They
-//! share the positions ([`Flow`]) without a lock, so a call that stays within one segment takes
-//! none. A spinlock protects the list of entries. `tests/host/loom` compiles this file.
+//! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. Both
+//! ends share the positions ([`Flow`]) without a lock, so a call that stays within one segment
+//! takes none. A spinlock protects the list of entries. `tests/host/loom` compiles this file.
 //!
 //! `B` is a block of memory that its owner has added in place of a copy ([`Writer::push`]). The
-//! reader copies from it or gives it back. The bytes of a block may be replaced while the reader
-//! does not use it ([`ByteQueue::blocks`]).
+//! reader copies from a block, or gives it back. The bytes of a block may be replaced while the
+//! reader does not use it ([`ByteQueue::blocks`]).
 
 use super::flow::{Flow, Next, OPEN};
 use super::pages::{Block, Memory};
@@ -19,7 +19,7 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// Maximum number of entries. Beyond it the queue is full, whatever its limit of bytes.
+/// Maximum number of entries: then the queue is full, whatever its limit of bytes.
 const ENTRIES: usize = 256;
 /// Unused segments kept for the next bytes.
 const SPARE: usize = 16;
@@ -31,9 +31,9 @@ enum Content<B> {
 }
 
 struct Entry<B> {
-    /// Position of its first byte.
+    /// Position of the content's first byte.
     start: i64,
-    /// Position behind its last byte, or [`OPEN`].
+    /// Position behind the content's last byte, or [`OPEN`].
     end: i64,
     place: Content<B>,
 }
@@ -52,10 +52,10 @@ struct Entries<B> {
 ///
 /// # Invariants
 ///
-/// Nobody else accesses the bytes of the segments. [`Writer`] writes at positions from its `filled`
-/// on, and `filled` is not below [`Flow::written`]. [`Reader`] reads below [`Flow::written`], and
-/// from [`Flow::read`] on. A segment is used again only after it was removed from the list: it is
-/// read to its end then, and the writer has left it.
+/// Only the writer and the reader access the bytes of the segments. [`Writer`] writes at positions
+/// from its `filled` on, and `filled` is not below [`Flow::written`]. [`Reader`] reads below
+/// [`Flow::written`], and from [`Flow::read`] on. A segment is used again only after it was removed
+/// from the list: it is read to its end then, and the writer has left it.
 pub(crate) struct ByteQueue<B> {
     flow: Flow,
     entries: Pin<KBox<SpinLock<Entries<B>>>>,
@@ -79,14 +79,14 @@ pub(crate) struct Reader<B> {
     queue: Arc<ByteQueue<B>>,
     /// The first entry, once found.
     front: Option<Front>,
-    /// An entry behind it, in use by [`Reader::at`].
+    /// The entry behind the front, in use by [`Reader::at`].
     peeked: Option<Front>,
 }
 
 /// An entry that the reader uses.
 struct Front {
     start: i64,
-    /// `None`: a block.
+    /// `None` for a block.
     memory: Option<Arc<Block>>,
 }
 
@@ -105,7 +105,7 @@ impl Front {
         let offset = size(at.wrapping_sub(self.start));
         match &self.memory {
             // SAFETY: By the invariants of the queue nobody writes to bytes that are published and
-            // not consumed. Only `&mut` to the reader consumes them.
+            // not consumed. Only the reader's `&mut self` consumes bytes.
             Some(memory) => Found::Bytes(unsafe { memory.part(offset, n) }),
             None => Found::Block {
                 start: self.start,
@@ -212,8 +212,7 @@ impl<B> ByteQueue<B> {
         })
     }
 
-    /// Removes all bytes from the first block on for which `goes` returns true. Bytes before it
-    /// stay.
+    /// Removes all bytes from the first block on for which `goes` returns true.
     pub(crate) fn cut(&self, mut goes: impl FnMut(&B) -> bool) {
         let mut pop = || {
             let mut entries = self.entries.lock();
@@ -252,7 +251,7 @@ impl<B> Entries<B> {
                 flow.set_first_end(at);
             }
         }
-        // there is space
+        // `reserve` has made space
         let _ = self.list.push_within_capacity(Entry {
             start: at,
             end,
@@ -314,8 +313,8 @@ impl<B> Writer<B> {
         Ok(())
     }
 
-    /// Publishes the next `n` bytes, and those held back. Returns true if the caller has to notify
-    /// the reader.
+    /// Publishes `n` bytes, and bytes held back. Returns true if the caller has to notify the
+    /// reader.
     #[must_use]
     #[inline]
     pub(crate) fn publish(&mut self, n: usize) -> bool {
@@ -332,8 +331,7 @@ impl<B> Writer<B> {
         self.queue.publish_held() == Some(true)
     }
 
-    /// Adds the next `n` bytes, which [`ByteQueue::publish_held`] or [`Writer::publish`] publishes
-    /// later.
+    /// Adds `n` bytes, which [`ByteQueue::publish_held`] or [`Writer::publish`] publishes later.
     pub(crate) fn hold(&mut self, n: usize) {
         self.filled = self.filled.wrapping_add_unsigned(n as u64);
         self.holds = true;
@@ -345,7 +343,7 @@ impl<B> Writer<B> {
     ///
     /// # Errors
     ///
-    /// The block, if there is no space for the entry, or no reader.
+    /// `Err`: the block, if there is no space for its entry, or no reader.
     pub(crate) fn push(&mut self, block: B, len: usize) -> Result<bool, B> {
         if self.queue.reserve(GFP_KERNEL).is_err() {
             return Err(block);
@@ -364,8 +362,8 @@ impl<B> Writer<B> {
     }
 
     /// Publishes the next bytes as a part of the last block, to which `add` adds them under the
-    /// lock. `add` returns their number. Returns that, and true if the caller has to notify the
-    /// reader.
+    /// lock. `add` returns the number of bytes. Returns that, and true if the caller has to notify
+    /// the reader.
     pub(crate) fn grow(&mut self, add: impl FnOnce(&mut B) -> usize) -> (usize, bool) {
         let mut entries = self.queue.entries.lock();
         let only = entries.list.len() == 1;
@@ -397,7 +395,7 @@ impl<B> Reader<B> {
         let (read, n) = loop {
             match self.queue.flow.next() {
                 Next::Bytes(read, n) if n == 0 || self.front.is_some() => break (read, n),
-                // the rest may be gone by [`ByteQueue::cut`]
+                // [`ByteQueue::cut`] may have removed the rest
                 _ if !self.turn() => return Found::Nothing,
                 _ => {}
             }
@@ -431,7 +429,7 @@ impl<B> Reader<B> {
     }
 
     /// Removes the first entry, which is read to its end, and goes to the next one. Returns false
-    /// if there is none.
+    /// if there is no further entry.
     fn turn(&mut self) -> bool {
         self.peeked = None;
         let had = self.front.take().is_some();
@@ -445,7 +443,7 @@ impl<B> Reader<B> {
             Some(Content::Segment(memory)) => {
                 vec::push(&mut entries.spare, SPARE, memory, GFP_NOWAIT).err()
             }
-            // the reader has emptied it
+            // the reader has read the segment to its end
             Some(Content::Block(_)) | None => None,
         };
         drop(entries);

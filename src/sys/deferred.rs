@@ -78,7 +78,7 @@ impl<T: Send + 'static> DerefMut for DropInWorker<T> {
 
 impl<T: Send + 'static> Drop for DropInWorker<T> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants it exists, and it is not used afterwards.
+        // SAFETY: By the invariants the value exists, and it is not used afterwards.
         work::defer(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }

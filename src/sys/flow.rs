@@ -3,12 +3,12 @@
 //! Positions of one direction of a local byte stream: one writer, one reader, no lock.
 //!
 //! The bytes are in entries of a list ([`super::byte_queue`]). The writer fills the last entry and
-//! the reader empties the first one, which may be the same. Only the end of an entry takes the lock
-//! of the list.
+//! the reader empties the first one, which may be the same. Only a side that reaches the end of an
+//! entry takes the lock of the list.
 //!
-//! Each side registers before its last check that it waits ([`Flow::await_bytes`],
-//! [`Flow::await_space`]). The other side then notifies it, once. `tests/host/loom` compiles this
-//! file.
+//! Each side registers as a waiter before its last check ([`Flow::await_bytes`],
+//! [`Flow::await_space`]). The other side then notifies the waiter, once. `tests/host/loom`
+//! compiles this file.
 
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
@@ -20,22 +20,21 @@ pub(crate) const OPEN: i64 = i64::MAX;
 pub(crate) enum Next {
     /// Number of bytes in the first entry, perhaps 0, and the position of the first.
     Bytes(i64, usize),
-    /// The first entry is read to its end. The reader removes it and repeats.
+    /// The reader is at the end of the first entry, removes it and repeats the call.
     Turned,
 }
 
-/// Positions in the stream. Those of [`Flow::written`] and [`Flow::read`] only grow.
+/// Positions in the stream. The positions [`Flow::written`] and [`Flow::read`] only grow.
 pub(crate) struct Flow {
-    /// Number of bytes written. Changed by the writer.
+    /// Number of bytes written. Only the writer changes it.
     written: Atomic<i64>,
-    /// Number of bytes read. Changed by the reader.
+    /// Number of bytes read. Only the reader changes it.
     read: Atomic<i64>,
     /// End of the first entry, or [`OPEN`]. Written with the lock of the list.
     first_end: Atomic<i64>,
     /// Set while the reader is to be notified of bytes.
     reader_waits: Atomic<i32>,
-    /// Number of unread bytes below which the writer is to be notified of space; 0: it does not
-    /// wait.
+    /// Number of unread bytes below which the writer gets notified; 0: it does not wait.
     writer_waits: Atomic<i64>,
 }
 
@@ -44,7 +43,7 @@ impl Flow {
         Flow {
             written: Atomic::new(0),
             read: Atomic::new(0),
-            // there is no entry, and the reader looks for one once there are bytes
+            // there is no entry, so the reader looks for one once there are bytes
             first_end: Atomic::new(0),
             reader_waits: Atomic::new(0),
             writer_waits: Atomic::new(0),
@@ -68,8 +67,7 @@ impl Flow {
         self.read.load(Acquire)
     }
 
-    /// Publishes `n` bytes. Returns true if the caller has to notify the reader. Called by the
-    /// writer.
+    /// Publishes `n` bytes of the writer. Returns true if the caller has to notify the reader.
     #[must_use]
     pub(crate) fn wrote(&self, n: usize) -> bool {
         // full: after the bytes, and before the check for a waiting reader
@@ -80,7 +78,7 @@ impl Flow {
     /// Sets the end of the first entry: a new one, or one that was closed. Called with the lock of
     /// the list, by the writer before it publishes bytes behind that end.
     pub(crate) fn set_first_end(&self, end: i64) {
-        // `wrote` orders it before the bytes behind it
+        // the increment in `wrote` publishes this store, too
         self.first_end.store(end, Relaxed);
     }
 

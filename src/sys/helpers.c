@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 /*
- * Inline functions and macros of the kernel as functions for Rust. Each is local to the module, has
- * the prefix sdp_h_ and contains as little code as possible.
+ * Inline functions and macros of the kernel as functions for Rust. Each function is local to the
+ * module, has the prefix sdp_h_ and contains as little code as possible.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

@@ -6,7 +6,8 @@ use super::bindings as c;
 use kernel::prelude::*;
 
 /// Compares the layouts that bindgen (clang) computed with those of the compiler that built the
-/// kernel (gcc). They agree unless the build is broken, in which case no code can be trusted.
+/// kernel (gcc). Both layouts agree unless the build is broken, in which case no code can be
+/// trusted.
 pub(crate) fn check_layout() -> Result {
     use core::mem::{offset_of, size_of};
 

@@ -18,8 +18,7 @@ pub(crate) const MIN_BLOCK: usize = 512;
 
 /// Returns the bytes of all blocks, without up to 64 KiB for each processor.
 pub(crate) fn about_in_use() -> usize {
-    // SAFETY: The counter exists as long as the module. It may change at any time, hence the
-    // volatile read.
+    // SAFETY: The counter exists as long as the module. The read is volatile: it may change.
     let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
     usize::try_from(bytes).unwrap_or(0)
 }
@@ -109,14 +108,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Allocates a block of `size` bytes, a power of two from [`MIN_BLOCK`] to [`MAX_BLOCK`],
-    /// filled with zeros.
+    /// Allocates `size` bytes, a power of two from [`MIN_BLOCK`] to [`MAX_BLOCK`], all zero.
     ///
     /// May sleep unless `gfp` is `GFP_ATOMIC`.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: another size. `ENOMEM`.
+    /// `EINVAL`: `size` is not supported. `ENOMEM`.
     pub(crate) fn new(size: usize, gfp: Flags) -> Result<Self> {
         if !size.is_power_of_two() || !(MIN_BLOCK..=MAX_BLOCK).contains(&size) {
             return Err(EINVAL);

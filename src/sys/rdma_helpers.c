@@ -84,10 +84,10 @@ void sdp_h_block_free(void *block, size_t size)
 		__free_pages(virt_to_page(block), get_order(size));
 }
 
-/* Returns true while others, such as a pipe, have pages of the block. */
+/* Returns true while another user, such as a pipe, has pages of the block. */
 bool sdp_h_block_is_shared(const void *block)
 {
-	/* orders the reads of others, before put_page(), before writes to the block */
+	/* orders the reads of other users, before put_page(), before writes to the block */
 	return atomic_read_acquire(&virt_to_page(block)->_refcount) > 1;
 }
 
@@ -141,7 +141,8 @@ static struct net_device *request_dev(const struct ib_cm_event *event,
 
 /*
  * Returns the network namespace, with a reference, and the interface of a connection request. Fails
- * when the interface is down or the namespace may not use the RDMA device. Without an event: iWARP.
+ * when the interface is down or the namespace may not use the RDMA device. Without an event the
+ * connection is one of iWARP.
  */
 int sdp_h_cm_request_net(struct ib_device *dev, const struct ib_cm_event *event,
 			 struct sockaddr_storage *local, struct net **net, int *ifindex)
@@ -229,7 +230,7 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	/* Without IPv6 there are no routing tables to search. */
 	if (!ipv6_mod_enabled())
 		return false;
-	/* A peer may claim any address: reject those of no host. */
+	/* A peer may claim any address: reject those that no host can have. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;
 	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,
@@ -258,7 +259,7 @@ static u8 traffic_class(struct net_device *dev, int priority)
 
 /*
  * Returns the service level for SO_PRIORITY, if the route is known: on Ethernet the device maps it.
- * On InfiniBand the subnet manager sets it: with another one packets may be lost.
+ * On InfiniBand the subnet manager sets the service level: with another one packets may be lost.
  */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {
@@ -320,7 +321,7 @@ int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
 	return ib_dma_mapping_error(dev, addr);
 }
 
-/* The CPU sees bytes synced before, and bytes it has written since. */
+/* The CPU sees bytes synced before the call, and bytes that it has written since. */
 void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
 {
 	if (!ib_uses_virt_dma(dev))
@@ -363,7 +364,7 @@ static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 	int low, high;
 
 	inet_get_local_port_range(id->route.addr.dev_addr.net, &low, &high);
-	/* at the same offset in both families */
+	/* the port is at the same offset in both families */
 	((struct sockaddr_in *)addr)->sin_port = htons(low);
 }
 

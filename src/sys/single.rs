@@ -13,7 +13,7 @@ impl Exclusive {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: already claimed.
+    /// `EBUSY`: the flag is claimed already.
     pub(super) fn take(taken: &'static AtomicFlag) -> Result<Self> {
         match taken.xchg(true, Full) {
             true => Err(EBUSY),

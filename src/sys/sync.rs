@@ -3,7 +3,7 @@
 //! A static mutex.
 
 /// Defines a module with a static mutex, which the kernel has to initialise at run time: `lock()`
-/// takes it, and fails before `start()`. Its content is never dropped.
+/// takes it, and fails before `start()`. The content of the mutex is never dropped.
 ///
 /// The kernel crate has no type for this, because the in-place initialisation of locks differs
 /// between kernel series.

@@ -102,8 +102,8 @@ void sdp_h_ipproto_unregister(void)
 
 /*
  * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller
- * waits in one queue only, as IOCB_CMD_POLL requires, and stays in it when the file switches to
- * TCP.
+ * waits in one queue only, as IOCB_CMD_POLL requires, and stays in that queue when the file
+ * switches to TCP.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
@@ -117,7 +117,7 @@ static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flag
 
 static void forward_wakeups(struct sdp_h_sock *s)
 {
-	/* the lock of one queue is taken under the other's */
+	/* forwarding takes the lock of one queue under the other's */
 	static struct lock_class_key beneath;
 
 	lockdep_set_class(&s->tcp->wq.wait.lock, &beneath);
@@ -152,7 +152,7 @@ int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 	return 0;
 }
 
-/* The end of accept(2). */
+/* Completes accept(2). */
 void sdp_h_graft(struct socket *sock, struct socket *new, struct sock *sk)
 {
 	lock_sock(sk);
@@ -212,7 +212,7 @@ struct socket *sdp_h_tcp_take(struct sock *sk)
 	return tcp;
 }
 
-/* `sock` is the descriptor that it was beneath, whose file is being closed. */
+/* `sock` is the descriptor that owned `tcp`, and whose file is being closed. */
 void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
 {
 	struct file *file = sock->file;
@@ -358,11 +358,11 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 /* Returns true if a connection was established, even if it has ended. */
 bool sdp_h_tcp_was_connected(const struct socket *tcp)
 {
-	/* the SYN counts, once it was answered */
+	/* counts the SYN, once it was answered */
 	return READ_ONCE(tcp_sk(tcp->sk)->bytes_acked);
 }
 
-/* Receivers of SIGIO get it from the TCP socket. */
+/* Makes the receivers of SIGIO get it from the TCP socket. */
 static void take_signals(struct socket *sock, struct socket *tcp)
 {
 	struct fasync_struct *fa;
@@ -407,7 +407,7 @@ void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp)
 	if (!file)
 		return;
 	tcp->file = file;
-	/* a finder of the socket finds its file, too */
+	/* a task that finds the socket finds its file, too */
 	smp_store_release(&file->private_data, tcp);
 }
 
@@ -439,8 +439,8 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	wait_queue_entry_t own, theirs;
 
 	/*
-	 * Each connection wakes one waiting task. A task woken by one queue but still in the other
-	 * must not count as woken there. So the other queue wakes another task.
+	 * Each connection wakes one waiting task of a queue. A task woken by one queue but still in
+	 * the other must not count as woken there. So this wakes a task of the other queue.
 	 */
 	init_waitqueue_entry(&own, current);
 	init_waitqueue_entry(&theirs, current);
@@ -463,7 +463,7 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	return timeo;
 }
 
-/* Waits until connect(2) has a result. Returns the rest of `timeo`, or -ERESTARTSYS. */
+/* Waits until connect(2) has a result. Returns the remaining time of `timeo`, or -ERESTARTSYS. */
 long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo)
 {
 	const int connecting = TCPF_SYN_SENT | TCPF_SYN_RECV;

@@ -95,7 +95,7 @@ DEFINE_EVENT(sdp_connection, sdp_connect,
 
 /*
  * A connection ends. Without an error, FIN_WAIT2, CLOSING and LAST_ACK mean that both streams have
- * ended, any other state that this end has reset it.
+ * ended; any other state means that this end has reset the connection.
  */
 DEFINE_EVENT(sdp_connection, sdp_close,
 	TP_PROTO(const struct sock *sk),
@@ -143,7 +143,7 @@ DEFINE_EVENT(sdp_message, sdp_send,
 	TP_ARGS(sk, header, credits)
 );
 
-/* A message has arrived; it may yet turn out to be invalid. */
+/* A message has arrived, which may yet turn out to be invalid. */
 DEFINE_EVENT(sdp_message, sdp_receive,
 	TP_PROTO(const struct sock *sk, const u8 *header, u16 credits),
 	TP_ARGS(sk, header, credits)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Vectors with a maximum length. A [`KVec`] is one allocation, of 4 MiB at most. Clippy denies
-//! its growth elsewhere.
+//! Vectors with a maximum length. A [`KVec`] is one allocation, of 4 MiB at most. Clippy denies the
+//! growth of vectors elsewhere.
 
 #![expect(clippy::disallowed_methods, reason = "each has a maximum")]
 

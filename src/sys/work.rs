@@ -19,7 +19,7 @@ static WORKER: Atomic<usize> = Atomic::new(0);
 /// Current users of that address.
 static USERS: Atomic<i32> = Atomic::new(0);
 
-/// The workqueue. Its drop runs all queued work.
+/// The workqueue. Dropping the worker runs all queued work.
 ///
 /// # Invariants
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Worker {
 
 // SAFETY: A workqueue is not tied to a thread.
 unsafe impl Send for Worker {}
-// SAFETY: There are no methods.
+// SAFETY: The type has no methods.
 unsafe impl Sync for Worker {}
 
 impl Worker {
@@ -39,7 +39,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: there is one already. `ENOMEM`.
+    /// `EBUSY`: another worker exists. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         // SAFETY: Called in process context; no other requirement.
         let raw = NonNull::new(unsafe { c::sdp_h_rdma_workqueue() }).ok_or(ENOMEM)?;
@@ -54,8 +54,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the workqueue exists. Queued work runs, and so does the work
-        // that it queues.
+        // SAFETY: By the invariants the workqueue exists. Work queued by running work runs, too.
         unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
         // No user comes any more as long as callers keep to the rule.
@@ -76,7 +75,7 @@ where
     W: RawWorkItem<ID> + Send + 'static,
 {
     with_queue(work, |queue, work| {
-        // Fails only if it is queued already.
+        // Fails only if the work is queued already.
         let _ = queue.enqueue::<W, ID>(work);
     });
 }
@@ -99,8 +98,8 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
-        // SAFETY: The address was set when this was counted in `USERS`. The drop of the `Worker`
-        // waits for that before it destroys the workqueue. The reference ends with this call.
+        // SAFETY: The address was set when this was counted in `USERS`. Dropping the `Worker` waits
+        // for the release before it destroys the workqueue. The reference ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
     }
     USERS.fetch_sub(1, Full);
@@ -112,7 +111,7 @@ pub(crate) struct ModuleRef(());
 impl ModuleRef {
     /// Takes a reference. The caller's context keeps the module loaded meanwhile.
     pub(crate) fn new() -> Self {
-        // SAFETY: Code of the module is running, so the module is there.
+        // SAFETY: Code of the module is running, so the module is loaded.
         unsafe { c::sdp_h_module_get() };
         ModuleRef(())
     }
@@ -120,8 +119,8 @@ impl ModuleRef {
 
 impl Drop for ModuleRef {
     fn drop(&mut self) {
-        // SAFETY: Gives back the reference of `new`. This code is run by the module's workqueue
-        // (or under another reference). Unloading waits for that.
+        // SAFETY: Gives back the reference of `new`. The module's workqueue runs this code (or the
+        // code holds another reference). Unloading waits for the workqueue.
         unsafe { c::sdp_h_module_put() }
     }
 }
