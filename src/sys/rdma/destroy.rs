@@ -6,7 +6,7 @@ use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::time::{delay::fsleep, Delta};
 
-/// Number of attempts, and the pause between them: one second in total.
+/// Number of attempts, with pauses of one second in total.
 const TRIES: u32 = 51;
 const PAUSE: Delta = Delta::from_millis(20);
 

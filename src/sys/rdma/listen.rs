@@ -24,7 +24,7 @@ use kernel::sync::Arc;
 
 /// Decision on a request that was not adopted.
 pub(crate) enum Answer {
-    /// REJ with this reason.
+    /// Sends a REJ with this reason.
     Reject(u32),
     /// No reply, so that the peer repeats the request.
     Silence,
@@ -40,7 +40,7 @@ pub(crate) trait Listener: 'static {
 ///
 /// # Invariants
 ///
-/// Each id counts for one listen of that id, which [`Drop`] ends.
+/// Each id counts one listen, which [`Drop`] ends.
 pub(crate) struct ListenId {
     ids: [Option<RawId>; 2],
     _device: DeviceRef,
@@ -56,7 +56,7 @@ impl ListenId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: another listener exists. `ENOMEM`.
+    /// `EINVAL`: the service has another listener. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
         let mut this = ListenId {
             ids: [None; 2],
@@ -65,7 +65,7 @@ impl ListenId {
         if device.is_iwarp() {
             for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
                 let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16)?;
-                // INVARIANT: It listens.
+                // INVARIANT: The id listens.
                 *place = id.map(RawId::Iw);
             }
         } else {
@@ -111,7 +111,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) device_port: u32,
     /// Code of the path MTU that the peer chose.
     pub(crate) path_mtu: u8,
-    /// Address of the peer, if TCP proves it.
+    /// Address of the peer, if TCP proves that address.
     pub(crate) peer: Option<IpAddr>,
     adopted: Cell<bool>,
 }
@@ -147,7 +147,7 @@ impl Incoming<'_> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: already adopted. `ENOMEM`.
+    /// `EBUSY`: the connection is already adopted. `ENOMEM`.
     pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<OwnedCmId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
@@ -155,7 +155,7 @@ impl Incoming<'_> {
         // SAFETY: By the invariants this is the callback of the request, which owns the id until it
         // is adopted.
         let id = unsafe { OwnedCmId::adopt(self.id, device, events) }?;
-        // INVARIANT: Now the `OwnedCmId` owns it.
+        // INVARIANT: From now on the `OwnedCmId` owns the id.
         self.adopted.set(true);
         Ok(id)
     }
@@ -195,7 +195,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         ib: Some(event),
         // SAFETY: `ib_cm` passes a live id, whose device never changes.
         device: unsafe { (*id.as_ptr()).device },
-        // SAFETY: The same holds for the service.
+        // SAFETY: By the calling convention of `ib_cm` the id is alive.
         service: u64::from_be(unsafe { (*id.as_ptr()).service_id }),
         // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
         // valid during the callback.
@@ -245,7 +245,7 @@ extern "C" fn on_iw_request<L: Listener>(
     let port = netns::address(local).map_or(0, |a| a.port);
     // as seen by the peer, or by this end: the smaller one is right for both
     let reads = event.ird.min(event.ord);
-    // INVARIANT: As `iw_cm` calls this function.
+    // INVARIANT: By the calling convention of `iw_cm`.
     let incoming = Incoming {
         id: RawId::Iw(id),
         ib: None,

@@ -57,7 +57,7 @@ impl Area {
         if unsafe { c::sdp_h_ib_map_error(device.raw(), address) } != 0 {
             return Err(ENOMEM);
         }
-        // INVARIANT: Mapped above.
+        // INVARIANT: The area was mapped above.
         Ok(Area {
             block: block.clone(),
             address,
@@ -67,7 +67,7 @@ impl Area {
 
     /// Unmaps it. `device` is the one passed to [`Area::new`].
     fn unmap(self, device: &DeviceRef) {
-        // SAFETY: By the invariants this is mapped, and unmapped once: `self` is consumed. No
+        // SAFETY: By the invariants the area is mapped, and unmapped once: `self` is consumed. No
         // posted request uses it: such a request holds the `Mapping`, or the QP is destroyed.
         unsafe {
             c::sdp_h_ib_unmap(
@@ -84,7 +84,7 @@ struct MapperState {
     /// PD of the endpoint; `None` after its destruction, when all fields stay empty.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
-    /// Idle SG lists. Its capacity is [`SPARE`].
+    /// Idle SG lists. The vector's capacity is [`SPARE`].
     spare: KVec<KBox<SgMapping>>,
 }
 
@@ -142,7 +142,7 @@ impl Mapper {
             area.unmap(&device);
             ENOMEM
         })?;
-        // INVARIANT: Stored above. If the `Arc` cannot be allocated, the drop undoes this.
+        // INVARIANT: The area is stored. If the `Arc` cannot be allocated, the drop undoes this.
         let mapping = Mapping {
             mapper: self.clone(),
             block: memory.block().clone(),
@@ -167,7 +167,7 @@ impl Mapper {
         self.rxe
     }
 
-    /// Returns an SG list for program memory. Its holder prevents the removal of the device, so it
+    /// Returns an SG list for program memory. The holder prevents the removal of the device, so it
     /// must not access program memory. Context: process.
     pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
         let pd = {
@@ -199,7 +199,7 @@ impl Mapper {
             false => Some(sg),
         };
         drop(state);
-        // destroys its memory region, which sleeps
+        // destroys the memory regions of these lists, which sleeps
         drop(rest);
     }
 }
@@ -259,7 +259,7 @@ impl Drop for MapperOwner {
         for area in areas.into_iter().flatten() {
             area.unmap(&self.device);
         }
-        // memory regions before their PD
+        // drops memory regions before their PD
         drop(spare);
         drop(pd);
     }
@@ -296,8 +296,8 @@ impl Mapping {
     /// Syncs the first `len` bytes, which the device has written, for the CPU.
     pub(super) fn sync_for_cpu(&self, owner: &MapperOwner, len: usize) {
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants this is mapped, because the owner exists, and the length is
-            // within it.
+            // SAFETY: By the invariants the area is mapped, because the owner exists, and the
+            // length is within it.
             unsafe {
                 c::ib_dma_sync_single_for_cpu(
                     device.raw(),
@@ -314,8 +314,8 @@ impl Mapping {
         let address = self.address.wrapping_add(u64::from(offset));
         let offset = (offset as usize).min(self.block.size());
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants this is mapped while the owner exists; offset and length
-            // are within it.
+            // SAFETY: By the invariants the area is mapped while the owner exists; offset and
+            // length are within it.
             unsafe {
                 c::ib_dma_sync_single_for_device(
                     device.raw(),

@@ -2,8 +2,8 @@
 
 //! Safe types for RDMA: verbs (`ib_core`) and connection management (`ib_cm`, `rdma_cm`).
 //!
-//! One file for each kind of C object. Each object holds references to those it uses, and is
-//! destroyed before them:
+//! One file for each kind of C object. Each object holds references to the objects that it uses,
+//! and is destroyed before them:
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
 //! * [`mapper::MapperOwner`]: all memory that the device may access for one endpoint. The handles

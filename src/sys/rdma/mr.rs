@@ -2,9 +2,9 @@
 
 //! Memory regions.
 //!
-//! A [`Region`] is a fast-register memory region (MR). It is created once. Work requests register
-//! it for one block after another (IB_WR_REG_MR), each ended by another one (IB_WR_LOCAL_INV).
-//! [`super::block::Block`] owns memory and region and selects what to register.
+//! A [`Region`] is a fast-register memory region (MR). The MR of a region is created once. Work
+//! requests register it for one block after another (IB_WR_REG_MR), each ended by another one
+//! (IB_WR_LOCAL_INV). [`super::block::Block`] owns memory and region and selects what to register.
 
 use super::super::bindings as c;
 use super::super::pin::PAGE;
@@ -45,8 +45,8 @@ pub(crate) struct Key {
     pub(crate) len: u32,
 }
 
-/// An MR. Dropped in process context, which ends all access by its key. If the driver does not
-/// destroy it, the destruction of its PD's only QP ends the access.
+/// An MR. Context of the drop: process. The drop ends all access by the region's key. If the driver
+/// does not destroy it, the destruction of its PD's only QP ends the access.
 ///
 /// # Invariants
 ///
@@ -75,7 +75,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the device supports none. Others: errors of the device.
+    /// `EOPNOTSUPP`: the device supports none. Other errors: those of the device.
     pub(super) fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
         let pages = Self::most_pages(pd).min(u32::try_from(pages).unwrap_or(u32::MAX));
         if pages == 0 {
@@ -84,7 +84,7 @@ impl Region {
         // SAFETY: The PD exists.
         let mr = unsafe { c::ib_alloc_mr(pd.raw(), c::ib_mr_type_IB_MR_TYPE_MEM_REG, pages) };
         let raw = NonNull::new(kernel::error::from_err_ptr(mr)?).ok_or(ENOMEM)?;
-        // INVARIANT: Made above.
+        // INVARIANT: The MR was made above.
         let mut region = Region {
             raw,
             pd: pd.clone(),
@@ -123,7 +123,7 @@ impl Region {
     ) -> Result<(c::ib_reg_wr, Key)> {
         // 2^31 ranges of 2^31 bytes each; the memory uses the start of one.
         let base = u64::from(random_below(1 << 31).saturating_add(1)) << 31;
-        // SAFETY: By the caller, and by the invariants.
+        // SAFETY: By the caller's guarantee and the invariants.
         let ret = unsafe { c::sdp_h_mr_map(self.raw(), list, entries, base) };
         kernel::error::to_result(ret)?;
         // SAFETY: By the invariants the MR exists, and the numbers were written above.

@@ -14,7 +14,7 @@ type Storage = c::__kernel_sockaddr_storage;
 
 impl Net {
     /// Returns true if packets from `local` to `remote` leave through the interface. Otherwise a
-    /// request from `remote` that arrived on it is not trustworthy.
+    /// request from `remote` that arrived on this interface is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
         let Ok(ifindex) = i32::try_from(ifindex) else {
@@ -29,7 +29,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// Errors: those of `rdma_bind_addr()`. `ENODEV`: no such port. `EADDRNOTAVAIL`.
+    /// Errors: those of `rdma_bind_addr()`. `ENODEV`: the device has no such port. `EADDRNOTAVAIL`.
     pub(crate) fn has_rdma(&self, address: &Address) -> Result {
         let mut local = sockaddr(address);
         // SAFETY: The namespace is alive and the address is readable and writable.

@@ -48,13 +48,13 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// Records that an object of this PD remains. The caller drops a reference next.
+    /// Records that an object of this PD remains. The caller drops a reference after this call.
     pub(super) fn has_left(&self) {
-        // ordered by the reference
+        // the reference count orders this store
         self.left.store(true, Relaxed);
     }
 
-    /// Returns true if it can serve another QP.
+    /// Returns true if the PD can serve another QP.
     pub(super) fn is_clean(&self) -> bool {
         !self.left.load(Relaxed)
     }

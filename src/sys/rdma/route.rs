@@ -2,8 +2,8 @@
 
 //! Routes to IP addresses.
 //!
-//! A [`RouteId`] is one search for the RDMA device, port, GIDs and path to an address. It is an
-//! `rdma_cm_id` with no other use: `rdma_cm` cannot make SDP connections, but handles IP routes,
+//! A [`RouteId`] is one search for the RDMA device, port, GIDs and path to an address. A search is
+//! an `rdma_cm_id` with no other use: `rdma_cm` cannot make SDP connections, but handles IP routes,
 //! neighbours, bonds, VLANs and InfiniBand's SA.
 
 use super::super::bindings as c;
@@ -52,7 +52,7 @@ pub(crate) struct Route {
 /// Context of an id's callbacks.
 struct Found {
     events: Arc<dyn RouteEvents>,
-    /// Set when the path is found; it stays unchanged until the id is destroyed.
+    /// Set when the path is found, which stays unchanged until the id is destroyed.
     found: AtomicFlag,
 }
 
@@ -129,7 +129,7 @@ impl Route {
         if !self.is_found() {
             return 0;
         }
-        // SAFETY: By the invariants the id is alive; this does not change any more.
+        // SAFETY: By the invariants the id is alive; its interface does not change any more.
         let i = unsafe { (*self.raw()).route.addr.dev_addr.bound_dev_if };
         u32::try_from(i).unwrap_or(0)
     }
@@ -145,12 +145,12 @@ impl Route {
         Ok(unsafe { c::sdp_h_service_level(self.raw(), priority) })
     }
 
-    /// Returns path records and GID, once they are found.
+    /// Returns path records and GID, once the path is found.
     pub(super) fn path(&self) -> Result<(Path, *const c::ib_gid_attr)> {
         if !self.is_found() {
             return Err(EINVAL);
         }
-        // SAFETY: By the invariants the id is alive; this does not change any more.
+        // SAFETY: By the invariants the id is alive; its route does not change any more.
         let route = unsafe { &(*self.raw()).route };
         if route.num_pri_alt_paths < 1 || route.path_rec.is_null() {
             return Err(EINVAL);
@@ -164,8 +164,8 @@ impl Route {
     }
 }
 
-/// Owner of a search. Its drop ends the search and waits for running callbacks, so it must not be
-/// dropped in one of them.
+/// Owner of a search. The drop ends the search and waits for running callbacks, so a search must
+/// not be dropped in one of its callbacks.
 ///
 /// # Invariants
 ///
@@ -209,7 +209,7 @@ impl RouteId {
             )
         };
         let raw = NonNull::new(from_err_ptr(id)?).ok_or(ENOMEM)?;
-        // INVARIANT: Made above.
+        // INVARIANT: The id was made above.
         Ok(RouteId {
             route: Route { raw },
             _context: context,
@@ -236,8 +236,8 @@ impl RouteId {
         }
         let mut from = source.map(netns::sockaddr).unwrap_or_default();
         let to = netns::sockaddr(destination);
-        // SAFETY: By the invariants the id is alive. Both addresses are as large as any, and copied
-        // by the call.
+        // SAFETY: By the invariants the id is alive. Both addresses have the maximum size, and are
+        // copied by the call.
         to_result(unsafe {
             c::sdp_h_rdma_resolve(
                 self.raw(),
@@ -252,7 +252,8 @@ impl RouteId {
 
 impl Drop for RouteId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
+        // SAFETY: By the invariants the id is alive and owned. `rdma_destroy_id` waits for
+        // callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
         // The context, which is a field, is dropped after this.
     }
@@ -265,7 +266,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     // SAFETY: `rdma_cm` passes a live id with the context of `RouteId::new`, which is freed only
     // after the id is destroyed; that waits for this call.
     let context: *mut c_void = unsafe { (*id).context };
-    // SAFETY: As above.
+    // SAFETY: The id is in its callback, so its context exists.
     let context = unsafe { &*context.cast::<Found>() };
     // SAFETY: `rdma_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
