@@ -13,7 +13,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<O: Upcalls> CmLink<O> {
-    /// Makes both halves of a connection before its request.
+    /// Makes both halves of a connection before its request is sent.
     pub(super) fn active(
         device: &DeviceRef,
         config: &Config,

@@ -22,15 +22,15 @@ use crate::protocol::Block;
 /// State of an advert; see the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdvertState {
-    /// Not registered yet.
+    /// The block is not registered yet.
     New,
-    /// Registered, not yet sent.
+    /// The block is registered, and the advert is not sent yet.
     Queued,
-    /// Sent: the peer may access it.
+    /// The advert is sent: the peer may access the block.
     Posted,
-    /// The peer's use has ended, or it was never sent.
+    /// The peer's use has ended, or the advert was never sent.
     Done,
-    /// The invalidation is posted.
+    /// The invalidation of the key is posted.
     Invalidating,
     /// The peer's access has ended.
     Invalid,
@@ -47,7 +47,7 @@ pub(crate) struct Advert<M> {
     /// Cookie of the invalidation.
     pub(crate) cookie: u64,
     pub(crate) state: AdvertState,
-    /// Bytes at its start that have been transferred.
+    /// Bytes at the block's start that have been transferred.
     pub(crate) done: u32,
 }
 
@@ -87,7 +87,7 @@ impl<M> Advert<M> {
         (self.state == AdvertState::Queued).then_some(self.segment)
     }
 
-    /// Returns true if the peer may still use it, or will get it.
+    /// Returns true if the peer may still use the block, or will get the advert.
     pub(crate) fn is_out(&self) -> bool {
         use AdvertState::{New, Posted, Queued};
         matches!(self.state, New | Queued | Posted)
@@ -103,13 +103,13 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Records the bytes transferred at its start. Returns the number of newly transferred ones.
+    /// Records bytes transferred at the block's start. Returns the number of new ones.
     pub(crate) fn moved(&mut self, done: u32) -> u32 {
         let before = core::mem::replace(&mut self.done, done.min(self.segment.size));
         self.done.saturating_sub(before)
     }
 
-    /// Ends the use by the peer, or withdraws it before it was sent.
+    /// Ends the use by the peer, or withdraws the advert before it was sent.
     pub(crate) fn finish(&mut self) {
         match self.state {
             // the peer never had access
