@@ -98,8 +98,7 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
 // Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
-// `inet_create` and `init`) and are in use during the call. SAFETY comments of these functions rely
-// on this.
+// `inet_create` and `init`) and are in use during the call. Their SAFETY comments rely on it.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: Called by the core with a descriptor that was released before, or that has no users.

@@ -24,8 +24,7 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
 /// not block; two integers are the level and the name of an option.
 pub(crate) struct Ops<T: InNet> {
     pub(crate) opened: fn(&Sock<T>) -> Result,
-    /// Assigns a port (0: any) to the socket, whose local address is set. Context: socket lock
-    /// held.
+    /// Assigns a port (0: any) to a socket with a local address. Context: socket lock held.
     pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
     /// Releases that port again, because a BPF program has refused it. Context: socket lock held.
     pub(crate) give_port: fn(&Sock<T>),
@@ -57,8 +56,7 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) set_rcvlowat: fn(&Sock<T>, i32) -> Result,
     /// Executes the jobs of [`Sock::schedule`](super::sock::SockCore::schedule), in a worker.
     pub(crate) work: fn(&Sock<T>, u32),
-    /// Handles the expiry of [`Sock::set_timer`](super::sock::SockCore::set_timer). Context:
-    /// worker.
+    /// Handles an expired [`Sock::set_timer`](super::sock::SockCore::set_timer), in a worker.
     pub(crate) timer: fn(&Sock<T>),
     pub(crate) dual: DualOps<T>,
 }
@@ -105,12 +103,10 @@ pub(crate) struct DualOps<T: InNet> {
         bool,
         &mut dyn FnMut(&Tcp<'_>) -> Result,
     ) -> Result<Option<Unaccepted<T>>>,
-    /// setsockopt(2) with level and name, and functions that set the option on each of the two
-    /// sockets.
+    /// setsockopt(2) with level and name, and functions that set the option on each socket.
     pub(crate) set: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
     pub(crate) get: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
-    /// close(2), while the TCP socket still exists. The argument is the TCP socket if the
-    /// descriptor has switched to it.
+    /// close(2), while the TCP socket exists, which is passed if the descriptor has switched to it.
     pub(crate) closing: fn(&Sock<T>, Option<&Tcp<'_>>),
 }
 

@@ -46,8 +46,7 @@ fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> R
 }
 
 impl Net {
-    /// Returns true if a listener bound to `bound` (0: unbound) gets requests that arrive at
-    /// `ifindex`.
+    /// Returns true if a listener bound to `bound` (0: unbound) gets requests from `ifindex`.
     pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
         // SAFETY: The namespace is alive.
         unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Construction and destruction of a [`Sock`] of a [`Family`], and the entry points of its work
-//! items and timer.
+//! Construction and destruction of a [`Sock`] of a [`Family`]; entry points of work and timer.
 
 use super::super::bindings as c;
 use super::super::netns::Net;
@@ -37,8 +36,8 @@ impl<T: Family> Sock<T> {
         };
         // SAFETY: By the requirements.
         if let Err(e) = unsafe { Self::furnish(sk) } {
-            // SAFETY: No other reference to the sock exists; without this module's destructor only
-            // the C part is cleaned up.
+            // SAFETY: No other reference exists; without the destructor only the C part is cleaned
+            // up.
             unsafe {
                 (*sk.as_ptr()).sk_destruct = None;
                 c::sdp_h_sock_discard(sk.as_ptr());

@@ -60,8 +60,7 @@ impl<'a> SendMsg<'a> {
     /// Returns the last `n` bytes of [`SendMsg::take`] to the call.
     pub(crate) fn give_back(&mut self, n: usize) {
         let n = n.min(self.taken);
-        // SAFETY: At least `n` bytes were consumed before, so this does not go before the
-        // beginning.
+        // SAFETY: At least `n` bytes were consumed, so this stays behind the beginning.
         unsafe { self.iter().revert(n) };
         self.taken = self.taken.saturating_sub(n);
     }
@@ -92,8 +91,7 @@ impl<'a> SendMsg<'a> {
 
     /// Returns the segments of the next bytes, up to `most`; none if they are not program memory.
     pub(crate) fn ranges(&self, most: usize) -> Ranges<'_> {
-        // SAFETY: By the invariants the iterator is valid and owned; only methods with `&mut self`
-        // change it.
+        // SAFETY: By the invariants the iterator is valid and owned; only `&mut self` changes it.
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
@@ -104,8 +102,7 @@ impl<'a> SendMsg<'a> {
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
     }
 
-    /// Returns true if the caller gives its pages away (splice(2), sendfile(2), senders in the
-    /// kernel).
+    /// Returns true if the caller gives its pages (splice(2), sendfile(2), kernel users).
     pub(crate) fn is_spliced(&self) -> bool {
         self.flags() & c::MSG_SPLICE_PAGES != 0
     }
@@ -149,8 +146,7 @@ pub(crate) struct Ranges<'a> {
 impl Ranges<'_> {
     /// # Safety
     ///
-    /// `iter` must be the iterator of a call in progress, and must not change while the result
-    /// exists.
+    /// `iter` must be the iterator of a call, and must not change while the result exists.
     unsafe fn new(iter: *const c::iov_iter, most: usize) -> Self {
         // INVARIANT: By the caller.
         Ranges {
@@ -214,8 +210,7 @@ impl<'a> RecvMsg<'a> {
         unsafe { (*self.msg).msg_get_inq() }
     }
 
-    /// Reports the number of unread bytes to the kernel caller, and to a program that has set
-    /// `TCP_INQ`.
+    /// Reports the number of unread bytes to kernel users, and to programs with `TCP_INQ`.
     pub(crate) fn set_rest(&mut self, rest: i32, program: bool) {
         // SAFETY: By the invariants `msg` is valid, and its control memory is the caller's.
         unsafe { c::sdp_h_give_inq(self.msg, rest, program) }
@@ -246,8 +241,7 @@ impl<'a> RecvMsg<'a> {
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
     }
 
-    /// Copies bytes to the caller. May sleep in a page fault. Returns fewer bytes if the caller's
-    /// memory could not be written.
+    /// Copies bytes to the caller, fewer at a bad address. May sleep in a page fault.
     pub(crate) fn give(&mut self, from: &[u8]) -> usize {
         self.iter().copy_to_iter(from)
     }

@@ -120,8 +120,7 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 /// Set while the registration is complete: all namespaces have their data.
 static READY: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration of the per-namespace state. While the registration exists, [`of`] works for every
-/// namespace.
+/// Registration of the per-namespace state: while it exists, [`of`] works for every namespace.
 pub(super) struct Registration<P: PerNet> {
     _single: Exclusive,
     _data: PhantomData<P>,
@@ -215,8 +214,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     };
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
-    // SAFETY: Initialised above, and dropped below at the earliest. The caller in C passes a live
-    // namespace.
+    // SAFETY: Initialised above, dropped below at the earliest. The namespace is alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: As above; `exit` removes the files, or the cleanup below.
     let started = unsafe { create(net, P::FILES) }.and_then(|()| {
@@ -242,12 +240,10 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 ///
 /// # Safety
 ///
-/// [`held`] works for the namespace until the files are removed, which is before the module is
-/// unloaded.
+/// [`held`] works for the namespace until the files are removed, before the module is unloaded.
 unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     for (i, file) in files.iter().enumerate() {
-        // SAFETY: The namespace is alive, the name is a C string, and the functions live as long
-        // as the module.
+        // SAFETY: The namespace is alive, and name and functions live as long as the module.
         let made = unsafe {
             let (net, name) = (net.as_raw(), file.name.as_char_ptr());
             match file.calls {
@@ -314,8 +310,8 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 /// As for `show`.
 unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file made by `create`. The file is open for this
-    // call, and its removal waits for the call. The seq_file's private data is an `sdp_h_rows`,
-    // used by one call at a time.
+    // call, and its removal waits for the call. The private data is an `sdp_h_rows`, for one call
+    // at a time.
     let (rows, of) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
         (rows, held(Net::from_raw(c::seq_file_net(seq))))
@@ -392,8 +388,7 @@ unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> 
 ///
 /// Called by the C side, once for each namespace that `init` has prepared, as the last function.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
-    // SAFETY: The C side passes a namespace that is not yet freed, for which `init` has made the
-    // files.
+    // SAFETY: The C side passes a namespace, not freed yet, whose files `init` has made.
     unsafe {
         remove(Net::from_raw(net), P::FILES);
         c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);

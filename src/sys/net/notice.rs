@@ -50,8 +50,7 @@ impl ZerocopyCompletion {
     /// when all blocks are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
-        // SAFETY: By the invariants there is a reference. The reference is dropped once, because
-        // the destructor does not run.
+        // SAFETY: By the invariants the reference exists; the destructor does not run.
         unsafe {
             match copied {
                 true => c::sdp_h_notice_end(me.ubuf.as_ptr(), false),

@@ -60,8 +60,7 @@ impl NewValue<'_> {
         }
     }
 
-    /// Sets the option by the shared code of IP sockets, if the option fits SDP. Context: without
-    /// the socket lock.
+    /// Sets the option by IP's shared code, if it fits SDP. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The function takes the socket lock itself.
@@ -85,8 +84,7 @@ pub(crate) struct OldValue<'a> {
 impl OldValue<'_> {
     /// # Safety
     ///
-    /// `value` and `len` must be the user pointers of a getsockopt call that lasts for the
-    /// lifetime.
+    /// `value` and `len` must be the user pointers of a getsockopt call during the lifetime.
     pub(super) unsafe fn new(value: *mut u8, len: *mut i32) -> Self {
         OldValue {
             value,
@@ -165,8 +163,7 @@ impl<T: Interface> Answer<T> {
 
     /// Returns the bytes for the program.
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: By `Interface`, plain integers, made from zeroed memory and changed in place, so
-        // all its bytes are initialised.
+        // SAFETY: By `Interface`, plain integers in zeroed memory: all bytes are initialised.
         unsafe { core::slice::from_raw_parts((&raw const self.0).cast(), size_of::<T>()) }
     }
 }

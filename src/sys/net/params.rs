@@ -11,8 +11,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Parameters of a network namespace. Parameters that the namespace's owner has not set are the
-/// module's.
+/// Parameters of a network namespace; those that its owner has not set are the module's.
 pub(crate) struct Params(Opaque<c::sdp_h_params>);
 
 // SAFETY: The integers are accessed by single volatile accesses.

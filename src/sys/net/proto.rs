@@ -71,8 +71,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     }
     let i = usize::from(V6);
     let family = if V6 { AF_INET6_SDP } else { AF_INET_SDP };
-    // SAFETY: The protocol is registered, as long as the family is; `net` and `socket` are those of
-    // the call.
+    // SAFETY: The protocol is registered as long as the family; `net` and `socket` are the call's.
     let sk = unsafe {
         (*socket).ops = (&raw const c::sdp_h_ops).cast::<c::proto_ops>().add(i);
         c::sdp_h_custom_sockopt(socket);
@@ -174,8 +173,7 @@ unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32
 }
 
 unsafe extern "C" fn close<T: Family>(sk: *mut c::sock, linger: kernel::ffi::c_long) {
-    // SAFETY: Called by inet_release(), once, with the sock of the descriptor, whose reference is
-    // dropped here.
+    // SAFETY: inet_release() calls this once, with the descriptor's sock and its reference.
     unsafe {
         (T::OPS.close)(Sock::<T>::from_raw(sk), linger.max(0) as usize);
         c::sdp_h_sock_discard(sk);

@@ -43,8 +43,7 @@ const NAMES: [(&CStr, u16); 4] = [
 ];
 
 impl<T: Family> Families<T> {
-    /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on programs
-    /// can create sockets.
+    /// Registers the families of the available IP versions, and `IPPROTO_SDP`, for programs.
     ///
     /// # Errors
     ///
@@ -128,8 +127,7 @@ impl<T: Family> Drop for Families<T> {
 ///
 /// # Safety
 ///
-/// The protocol is not registered yet. Its protocols are registered, and stay so until it
-/// is unregistered.
+/// The protocol is not registered yet. Its protocols are, until it is unregistered.
 ///
 /// # Errors
 ///

@@ -29,8 +29,7 @@ pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let sock = match NonNull::new(sk) {
         None => Err(ENOTCONN.into()),
         Some(_) if !ours => Err(EAFNOSUPPORT.into()),
-        // SAFETY: The operations are those of the module's only family, so this is a sock of it;
-        // the socket holds it.
+        // SAFETY: By its operations, this is a sock of the module's family, held by the socket.
         Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
     };
     // SAFETY: Held by the lookup.

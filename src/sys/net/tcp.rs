@@ -124,8 +124,7 @@ impl<'a> Tcp<'a> {
     ///
     /// `sk` is a sock of the family. Its TCP socket, if it has one, is not released during `'a`.
     unsafe fn of(sk: *mut c::sock) -> Option<Self> {
-        // SAFETY: By the requirements; the pointer changes only once, when the socket is taken out
-        // for release.
+        // SAFETY: By the requirements; the pointer changes only once, for the release.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
         // INVARIANT: By the requirements.
         (!socket.is_null()).then_some(Tcp {
@@ -149,8 +148,7 @@ impl<'a> Tcp<'a> {
 
     pub(crate) fn bind(&self, name: &Name) -> Result {
         let mut name = *name;
-        // SAFETY: By the invariants the socket is alive; the address has space for what a BPF hook
-        // may write.
+        // SAFETY: By the invariants the socket is alive; BPF hooks may write to the address.
         to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
     }
 
@@ -287,8 +285,7 @@ impl Drop for Ports<'_> {
 
 impl<'a, T: InNet> Descriptor<'a, T> {
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
-        // SAFETY: A call uses the descriptor during `'a`, and only its release frees the TCP
-        // socket.
+        // SAFETY: A call uses the descriptor during `'a`, whose release frees the TCP socket.
         unsafe { Tcp::of(self.sk.raw()) }
     }
 

@@ -84,8 +84,7 @@ impl ListenId {
 impl Drop for ListenId {
     fn drop(&mut self) {
         for id in self.ids.into_iter().flatten() {
-            // SAFETY: By the invariants this listen was not ended yet. The last one waits for
-            // callbacks.
+            // SAFETY: By the invariants this listen was not ended. The last waits for callbacks.
             unsafe { id.destroy() };
         }
     }
@@ -126,8 +125,7 @@ impl Incoming<'_> {
     ///
     /// # Errors
     ///
-    /// `ENODEV`, `EHOSTUNREACH`: the interface does not exist or is down, or the namespace may not
-    /// use the device.
+    /// `ENODEV`, `EHOSTUNREACH`: the interface is missing or down, or the namespace has no access.
     pub(crate) fn net(&self, local: &Address) -> Result<(ARef<Net>, u32)> {
         let mut local = netns::sockaddr(local);
         let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
@@ -152,8 +150,7 @@ impl Incoming<'_> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }
-        // SAFETY: By the invariants this is the callback of the request, which owns the id until it
-        // is adopted.
+        // SAFETY: By the invariants this is the request's callback, which owns the id.
         let id = unsafe { OwnedCmId::adopt(self.id, device, events) }?;
         // INVARIANT: From now on the `OwnedCmId` owns the id.
         self.adopted.set(true);
@@ -197,8 +194,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         device: unsafe { (*id.as_ptr()).device },
         // SAFETY: By the calling convention of `ib_cm` the id is alive.
         service: u64::from_be(unsafe { (*id.as_ptr()).service_id }),
-        // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
-        // valid during the callback.
+        // SAFETY: The private data of a REQ always has this length, and is valid in the callback.
         data: unsafe { &*event.private_data.cast::<[u8; REQUEST_DATA]>() },
         reads_in: p.responder_resources,
         reads_out: p.initiator_depth,

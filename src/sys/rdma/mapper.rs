@@ -296,8 +296,7 @@ impl Mapping {
     /// Syncs the first `len` bytes, which the device has written, for the CPU.
     pub(super) fn sync_for_cpu(&self, owner: &MapperOwner, len: usize) {
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants the area is mapped, because the owner exists, and the
-            // length is within it.
+            // SAFETY: By the invariants the area is mapped, and the length is within it.
             unsafe {
                 c::ib_dma_sync_single_for_cpu(
                     device.raw(),
@@ -314,8 +313,7 @@ impl Mapping {
         let address = self.address.wrapping_add(u64::from(offset));
         let offset = (offset as usize).min(self.block.size());
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants the area is mapped while the owner exists; offset and
-            // length are within it.
+            // SAFETY: By the invariants the area is mapped; offset and length are within it.
             unsafe {
                 c::ib_dma_sync_single_for_device(
                     device.raw(),

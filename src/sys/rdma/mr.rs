@@ -64,8 +64,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Returns the maximum number of pages of a memory region of the device; 0 if it supports none
-    /// with this page size.
+    /// Returns the maximum pages of a memory region; 0 without regions of this page size.
     pub(super) fn most_pages(pd: &Pd) -> u32 {
         // SAFETY: The device is in use.
         unsafe { c::sdp_h_mr_pages(pd.device().raw()) }.min(MAX_PAGES)

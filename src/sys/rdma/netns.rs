@@ -20,8 +20,7 @@ impl Net {
         let Ok(ifindex) = i32::try_from(ifindex) else {
             return false;
         };
-        // SAFETY: The namespace is alive, both addresses are readable, and the function takes no
-        // lock except RCU's.
+        // SAFETY: The namespace is alive, and both addresses are readable.
         unsafe { c::sdp_h_reverse_route(self.as_raw(), ifindex, &local, &remote) }
     }
 
@@ -59,8 +58,7 @@ pub(super) fn sockaddr_with_port(a: &Address) -> Storage {
 /// Returns the address in a C form; `None` for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
     let p = core::ptr::from_ref(storage);
-    // SAFETY: Every kind of address begins with its family, and all bytes of `storage` are
-    // initialised.
+    // SAFETY: Every address begins with its family; all bytes of `storage` are initialised.
     let family = unsafe { p.cast::<u16>().read() };
     match family {
         AF_INET => {

@@ -236,8 +236,7 @@ impl RouteId {
         }
         let mut from = source.map(netns::sockaddr).unwrap_or_default();
         let to = netns::sockaddr(destination);
-        // SAFETY: By the invariants the id is alive. Both addresses have the maximum size, and are
-        // copied by the call.
+        // SAFETY: By the invariants the id is alive. The call copies both addresses.
         to_result(unsafe {
             c::sdp_h_rdma_resolve(
                 self.raw(),
@@ -252,8 +251,7 @@ impl RouteId {
 
 impl Drop for RouteId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. `rdma_destroy_id` waits for
-        // callbacks.
+        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
         // The context, which is a field, is dropped after this.
     }

@@ -122,8 +122,7 @@ impl SockCore {
     /// use `sk_allocation`. Context: not in interrupts.
     pub(crate) fn charged<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut before = c::sdp_h_memory::default();
-        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive until
-        // `sdp_h_memory_end`.
+        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive.
         unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
         let r = f();
         // SAFETY: Filled in by this task above.
@@ -153,8 +152,7 @@ impl SockCore {
         unsafe { c::sock_flag(self.raw(), f as u32) }
     }
 
-    /// Sets or clears a flag. Under the socket lock, the kernel does not change the flags
-    /// meanwhile.
+    /// Sets or clears a flag, which the kernel changes under the socket lock alone.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_sock_set_flag(self.raw(), f as i32, on) }
@@ -162,8 +160,7 @@ impl SockCore {
 
     /// Returns true if a kernel user has disabled Nagle's algorithm by `tcp_sock_set_nodelay()`.
     pub(crate) fn cast_nodelay(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive, and is as large as a `tcp_sock`. The bit is
-        // constant.
+        // SAFETY: By the invariants the sock is alive, and as large as a `tcp_sock`.
         unsafe { (*self.raw()).sk_kern_sock() != 0 && c::sdp_h_cast_nodelay(self.raw()) }
     }
 

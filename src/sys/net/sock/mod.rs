@@ -213,8 +213,7 @@ impl<'a> Locked<'a> {
 
     /// Allows other sockets of the same user to bind the same port (`SO_REUSEPORT`).
     pub(crate) fn set_reuse_port(&self, on: bool) {
-        // SAFETY: By the invariants the sock is alive and locked, as changes of the bit field
-        // require.
+        // SAFETY: By the invariants the sock is alive and locked, as the bit field requires.
         unsafe { (*self.sk.raw()).__sk_common.set_skc_reuseport(on.into()) }
     }
 

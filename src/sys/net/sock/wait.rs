@@ -30,8 +30,7 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the event number. Callers read the number before the condition, then pass it to
-    /// [`SockCore::sleep`].
+    /// Returns the event number, to be read before the condition, for [`SockCore::sleep`].
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -76,8 +75,7 @@ impl SockCore {
     }
 
     fn sleep_in(&self, seq: i32, timeout: isize, state: u32, in_turn: bool) -> isize {
-        // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
-        // which may sleep.
+        // SAFETY: By the invariants the wait queue is initialised; a socket call may sleep.
         unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout, state, in_turn) }
     }
 
@@ -149,11 +147,9 @@ impl SockCore {
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
-    /// Requests a call of [`SockCore::write_space`] once space is free. The caller checks for space
-    /// again after this call.
+    /// Requests a call of [`SockCore::write_space`] for free space. The caller checks again.
     pub(crate) fn want_space(&self) {
-        // SAFETY: By the invariants the sock is alive; the caller comes from a socket call, so
-        // the socket is not orphaned.
+        // SAFETY: By the invariants the sock is alive; in a socket call it is not orphaned.
         unsafe { c::sdp_h_nospace(self.raw()) }
     }
 
