@@ -65,18 +65,18 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
     /// Handles pending events, or a [poke](Protector::poke). Never runs concurrently for one
     /// address space. `worker` is `None` if the process's memory was freed, or no userfaultfd
     /// exists.
-    fn run(&self, worker: Option<&mut Worker<'_>>);
+    fn run(this: &Protector<Self>, worker: Option<&mut Worker<'_>>);
 
-    /// Handles the expiry of [`Protector::rest`]. Returns the handle to close it.
-    fn rest(this: &Protector<Self>) -> Option<Open<Self>>;
+    /// Handles the expiry of [`Protector::rest`]. Returns true to close the userfaultfd, which
+    /// makes all memory writable.
+    fn rest(this: &Protector<Self>) -> bool;
 }
 
 /// Write protection of one address space.
 ///
 /// # Invariants
 ///
-/// `raw` was initialised by `sdp_h_protect_init`. The drop of its only [`Open`] closes it; after
-/// that the C side has no reference.
+/// `raw` was initialised by `sdp_h_protect_init`. The C side has a reference until it is closed.
 #[pin_data]
 #[repr(C)]
 pub(crate) struct Protector<H: Handler> {
@@ -99,29 +99,30 @@ extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
     // SAFETY: Completed earlier by this work item.
     let there = alive && unsafe { (*raw).error } == 0;
     let mut worker = Worker(raw, core::marker::PhantomData);
-    this.handler.run(there.then_some(&mut worker));
+    H::run(this, there.then_some(&mut worker));
 }
 
 extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
-    // SAFETY: As in `run`; a returned handle keeps it.
-    let this = unsafe { &*raw.cast::<Protector<H>>() };
-    if let Some(mut open) = H::rest(this) {
-        open.1 = true;
+    let this = raw.cast::<Protector<H>>().cast_const();
+    // SAFETY: As in `run`.
+    if H::rest(unsafe { &*this }) {
+        // SAFETY: Open, since the close disables the work item that calls this. It gives back the
+        // reference of `open`.
+        unsafe {
+            c::sdp_h_protect_close(raw);
+            drop(Arc::from_raw(this));
+        }
     }
 }
 
-/// Returns the address of the `mm_struct` of the calling process, 0 without one.
-pub(crate) fn current_mm() -> usize {
-    kernel::current!().mm().map_or(0, |mm| mm.as_raw().addr())
-}
-
 impl<H: Handler> Protector<H> {
-    /// Makes one for the calling process; call [`Protector::wait`] before using it. Sleeps.
+    /// Makes one for the calling process, open until [`Handler::rest`] returns true. Call
+    /// [`Protector::wait`] before using it. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL`: not a process. `ENOMEM`.
-    pub(crate) fn open(handler: impl PinInit<H>) -> Result<Open<H>> {
+    pub(crate) fn open(handler: impl PinInit<H>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             try_pin_init!(Protector {
                 raw: Opaque::zeroed(),
@@ -133,10 +134,10 @@ impl<H: Handler> Protector<H> {
         to_result(unsafe {
             c::sdp_h_protect_init(this.raw.get(), Some(run::<H>), Some(rest::<H>))
         })?;
-        // INVARIANT: Initialised, and this is the only handle.
-        let open = Open(this, false);
-        open.0.poke();
-        Ok(open)
+        // INVARIANT: Initialised, and given a reference.
+        let _ = Arc::into_raw(this.clone());
+        this.poke();
+        Ok(this)
     }
 
     /// Waits until the userfaultfd is ready, or for a fatal signal. Context: process.
@@ -149,15 +150,12 @@ impl<H: Handler> Protector<H> {
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
     }
 
-    /// Returns the address of its `mm_struct`, which is not reused while this is open.
-    pub(crate) fn mm(&self) -> usize {
-        // SAFETY: By the invariants; `sdp_h_protect_init` has set it, and it stays.
-        unsafe { (*self.raw.get()).mm }.addr()
-    }
-
     /// Returns true if it belongs to the calling process.
     pub(crate) fn is_mine(&self) -> bool {
-        self.mm() == current_mm()
+        let mine = kernel::current!().mm().map_or(0, |mm| mm.as_raw().addr());
+        // SAFETY: By the invariants. `sdp_h_protect_init` has set the address, which is not reused
+        // while this is open.
+        unsafe { (*self.raw.get()).mm }.addr() == mine
     }
 
     /// Queues [`Handler::run`]. Context: any. No effect once closed.
@@ -193,23 +191,6 @@ impl<H: Handler> Protector<H> {
     }
 }
 
-/// The only handle that keeps a [`Protector`] open. Its drop makes all memory writable and waits
-/// for the worker. Context: process, sleeps. The flag is true in [`Handler::rest`].
-pub(crate) struct Open<H: Handler>(Arc<Protector<H>>, bool);
-
-impl<H: Handler> Open<H> {
-    pub(crate) fn protector(&self) -> &Arc<Protector<H>> {
-        &self.0
-    }
-}
-
-impl<H: Handler> Drop for Open<H> {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants of `Protector`, and once, as this is the only handle.
-        unsafe { c::sdp_h_protect_close(self.0.raw.get(), self.1) };
-    }
-}
-
 /// Access of the worker to the memory of the process.
 pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
 
@@ -222,27 +203,21 @@ impl Worker<'_> {
         usize::try_from(n).unwrap_or(0)
     }
 
-    /// Queues [`Handler::rest`].
-    pub(crate) fn rest(&mut self) {
-        // SAFETY: The worker's own object, which exists while it runs.
-        unsafe { c::sdp_h_protect_rest(self.0, 0) };
-    }
-
     /// Removes write protection from the part of the range that is still mapped, and wakes
     /// faulting threads.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the page of
-    /// ioctl arguments is unreadable, because the kernel is migrating it or the program has
-    /// unmapped it.
+    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the program has
+    /// made the page of ioctl arguments unreadable.
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })
     }
 }
 
-/// Workqueue of all workers. Dropped once no memory is protected.
+/// Workqueue of all workers. Its drop waits for their work. Dropped when all [`Protector`]s are
+/// closed, or are to be closed by a queued [`Handler::rest`].
 pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);

@@ -2,6 +2,7 @@
 
 /* Write protection of a process's memory by userfaultfd(2). */
 
+#include <linux/delay.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
@@ -32,6 +33,8 @@ int sdp_h_protect_start(void)
 
 void sdp_h_protect_stop(void)
 {
+	/* Closes all files, so that no event is queued while the workqueue is drained. */
+	flush_workqueue(protect_wq);
 	destroy_workqueue(protect_wq);
 }
 
@@ -233,10 +236,9 @@ int sdp_h_protect_wait(struct sdp_h_protect *p)
 	return p->error;
 }
 
-/* Runs in a kernel thread, which may use the memory of a process. */
-static void give_args_back(struct work_struct *work)
+/* Unmaps the page of arguments, in the workqueue's thread. */
+static void give_args_back(struct sdp_h_protect *p)
 {
-	struct sdp_h_protect *p = container_of(work, struct sdp_h_protect, work);
 	struct page *page;
 
 	if (!p->page)
@@ -256,15 +258,12 @@ static void give_args_back(struct work_struct *work)
 	unpin_user_page(p->page);
 }
 
-/* Closes the file, which makes all memory writable. Called once; `resting`: called from `rest`. */
-void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
+/* Closes the file, which makes all memory writable; called by `rest`, for the last time. */
+void sdp_h_protect_close(struct sdp_h_protect *p)
 {
 	struct file *file;
 
-	if (resting)
-		disable_delayed_work(&p->idle);
-	else
-		disable_delayed_work_sync(&p->idle);
+	disable_delayed_work(&p->idle);
 	disable_work_sync(&p->work);
 	if (p->head)
 		remove_wait_queue(p->head, &p->wait);
@@ -272,19 +271,10 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	file = p->file;
 	p->file = NULL;
 	up_write(&p->open);
-	if (resting) {
-		give_args_back(&p->work);
-	} else {
-		/* rmmod, or a call: no other work is queued */
-		INIT_WORK(&p->work, give_args_back);
-		queue_work(protect_wq, &p->work);
-		flush_work(&p->work);
-	}
+	give_args_back(p);
 	/* Unregisters its mappings where possible, for the process's next userfaultfd. */
-	if (file && resting)
+	if (file)
 		__fput_sync(file);
-	else if (file)
-		fput(file);
 	mmdrop(p->mm);
 }
 
@@ -419,12 +409,19 @@ int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned lon
 static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned long start,
 			 unsigned long end)
 {
-	/* UFFDIO_WAKE uses the range only. */
-	struct uffdio_writeprotect *args = slot_address(p, 0);
+	unsigned int tries = 0;
+	long ret;
 
-	*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
-	kunmap_local(args);
-	return do_ioctl(p, cmd, 0);
+	do {
+		/* UFFDIO_WAKE uses the range only. */
+		struct uffdio_writeprotect *args = slot_address(p, 0);
+
+		*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
+		kunmap_local(args);
+		ret = do_ioctl(p, cmd, 0);
+		/* The page is unreadable for microseconds while the kernel tries to migrate it. */
+	} while (ret == -EFAULT && tries++ < 1000 && (fsleep(USEC_PER_MSEC), true));
+	return ret;
 }
 
 /* Returns the first mapping from `start` on that this file protects, cut at `end`. */
@@ -484,9 +481,9 @@ int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *even
 		struct sdp_h_protect_event *e = &events[n];
 
 		if (msg.event == UFFD_EVENT_REMAP)
-			*e = (struct sdp_h_protect_event) { true, msg.arg.remap.from, msg.arg.remap.to, msg.arg.remap.len };
+			*e = (struct sdp_h_protect_event) { true, msg.arg.remap.from, msg.arg.remap.len };
 		else if (msg.event == UFFD_EVENT_PAGEFAULT)
-			*e = (struct sdp_h_protect_event) { false, msg.arg.pagefault.address & PAGE_MASK, 0, PAGE_SIZE };
+			*e = (struct sdp_h_protect_event) { false, msg.arg.pagefault.address & PAGE_MASK, PAGE_SIZE };
 		else
 			continue;
 		n++;

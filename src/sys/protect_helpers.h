@@ -39,7 +39,6 @@ struct sdp_h_protect {
 struct sdp_h_protect_event {
 	bool			moved;		/* mremap(2), else a write that waits at `from` */
 	unsigned long		from;
-	unsigned long		to;
 	unsigned long		len;
 };
 

@@ -14,8 +14,9 @@
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
 //!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
 //!   protected; unmapped memory is no longer protected.
-//! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, all
-//!   blocks are taken back first.
+//! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, as
+//!   after mremap(2), all blocks are taken back first. Then the userfaultfd is closed, which makes
+//!   all memory writable. The next block opens another one.
 //! * Page tables do not protect from earlier pins, such as a read by direct I/O or a buffer
 //!   registered with io_uring or a device. A block with such pins is refused. This module's own
 //!   pins for sending write nothing ([`Pages::are_ours`]).
@@ -23,18 +24,16 @@
 //! An address space that has had no blocks for a while is dropped.
 
 mod record;
-mod table;
 
-pub(crate) use table::{current, Service};
-
-use self::record::{BlockId, Part, ProtectedBlock, Range, Record};
+use self::record::{BlockId, Part, Range, Record, LOOSE_PAGES};
 use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
 pub(crate) use crate::sys::protect::Refusal;
-use crate::sys::protect::{Handler, Open, Protector, UffdEvent, Worker};
+use crate::sys::protect::{Handler, Protector, UffdEvent, Worker, Workers};
+use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::sys::vec::filled;
+use crate::sys::vec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -42,14 +41,16 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Time that an address space without blocks is kept (ms).
 const REST: u32 = 1000;
-/// Maximum number of consecutive attempts, a millisecond apart, to read the page of ioctl
-/// arguments. The page is unreadable for microseconds while the kernel tries to migrate it.
-const MOST_FAULTS: u32 = 1000;
-/// Maximum number of blocks in flight in one address space.
-const MOST_BLOCKS: usize = 128;
-/// Maximum number of memory ranges in a block, and in all blocks together.
+/// Maximum number of memory ranges in a block, and in all blocks of an address space.
 pub(crate) const MOST_RANGES: usize = 16;
 const MOST_PARTS: usize = 256;
+/// Maximum number of address spaces.
+const MOST_MMS: usize = 1 << 16;
+
+late_mutex! {
+    /// The address spaces that have protected memory, or recently had some.
+    mod table, TABLE: KVec<Arc<Protector<ProtectedMm>>> = KVec::new()
+}
 
 /// Owner of a block in flight: a write fault schedules these jobs of this socket
 /// ([`SockCore::schedule`]).
@@ -61,15 +62,11 @@ pub(crate) struct Holder {
 
 /// Blocks in flight in one address space.
 struct Protection {
-    record: Record<KVec<Option<Part>>, KVec<Option<ProtectedBlock<Holder>>>>,
-    /// Set while the state is being closed: no block may begin.
-    closed: bool,
-    /// Set if the program has unmapped or changed the page of ioctl arguments, or parts of the
-    /// record were lost. No block may begin, all are taken back, and the last one closes the
+    record: Record<KVec<Option<Part<Holder>>>>,
+    /// Set when the program has moved recorded memory or changed the page of ioctl arguments, and
+    /// after a long rest. No block may begin, all are taken back, and the last one closes the
     /// userfaultfd.
-    broken: bool,
-    /// Consecutive failures to read the page of ioctl arguments.
-    faults: u32,
+    closing: bool,
     /// Time at which a block last began or ended.
     last: Jiffies,
 }
@@ -97,67 +94,73 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let owner = {
+        loop {
             let mut state = self.mm.handler.state.lock();
             state.last = jiffies();
-            state.record.end(self.id)
-        };
+            let owner = state.record.end(self.id);
+            // the owner must not be dropped under the lock
+            drop(state);
+            if owner.is_none() {
+                break;
+            }
+        }
         self.mm.poke();
         self.mm.rest(REST);
-        drop(owner);
     }
 }
 
+/// Returns the state of the calling process, created if missing. Context: process, may sleep. A
+/// fatal signal ends the wait.
+///
+/// # Errors
+///
+/// `ENOMEM`, `EINTR`. Other errors: the process cannot be protected.
+pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
+    let mut table = table::lock()?;
+    let known = table.iter().find(|p| p.is_mine() && !p.handler.is_closed());
+    let mm = match known {
+        Some(mm) => mm.clone(),
+        None => {
+            vec::reserve(&mut table, MOST_MMS, GFP_KERNEL)?;
+            let mm = Protector::open(ProtectedMm::new()?)?;
+            let _ = vec::push(&mut table, MOST_MMS, mm.clone(), GFP_KERNEL);
+            mm.rest(REST);
+            mm
+        }
+    };
+    drop(table);
+    mm.wait()?;
+    Ok(mm)
+}
+
 impl ProtectedMm {
-    /// Makes the state for the calling process. Sleeps.
-    fn open() -> Result<Open<Self>> {
-        let parts = filled(2 * MOST_PARTS, GFP_KERNEL, || None)?;
-        let record = Record::new(parts, filled(MOST_BLOCKS, GFP_KERNEL, || None)?);
-        let open = Protector::open(pin_init!(ProtectedMm {
-            state <- new_spinlock!(
-                Protection {
-                    record,
-                    closed: false,
-                    broken: false,
-                    faults: 0,
-                    last: jiffies(),
-                },
-                "ib_sdp_room"
-            ),
-        }))?;
-        open.protector().rest(REST);
-        Ok(open)
+    fn new() -> Result<impl PinInit<Self>> {
+        let slots = vec::filled(MOST_PARTS + LOOSE_PAGES, GFP_KERNEL, || None)?;
+        let state = Protection {
+            record: Record::new(slots),
+            closing: false,
+            last: jiffies(),
+        };
+        Ok(pin_init!(ProtectedMm {
+            state <- new_spinlock!(state, "ib_sdp_protected_mm"),
+        }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        let state = self.state.lock();
-        state.closed || state.broken
+        self.state.lock().closing
     }
 
     fn begin(
         &self,
         ranges: impl Iterator<Item = Range> + Clone,
-        owner: Holder,
+        owner: &Holder,
     ) -> Result<BlockId, Refusal> {
         let mut state = self.state.lock();
-        if state.closed || state.broken {
+        if state.closing {
             return Err(Refusal::Busy);
         }
         state.last = jiffies();
         state.record.begin(ranges, owner).ok_or(Refusal::Busy)
-    }
-
-    /// Returns true if a block is recorded under its own addresses, now that it is protected.
-    /// Sleeps.
-    fn is_settled(&self, id: BlockId) -> bool {
-        loop {
-            let settled = self.state.lock().record.is_settled(id);
-            match settled {
-                Some(settled) => return settled,
-                // the worker does not block while it reads
-                None => fsleep(Delta::from_micros(50)),
-            }
-        }
     }
 }
 
@@ -178,19 +181,16 @@ pub(crate) fn protect(
         return Err(Refusal::Busy);
     }
     let ranges = ranges.flatten();
-    let id = mm.handler.begin(ranges.clone(), owner)?;
+    let id = mm.handler.begin(ranges.clone(), &owner)?;
     // from now on its drop undoes all steps
     let flight = InFlight { mm: mm.clone(), id };
     for range in ranges {
         let set = mm.set(range.start, range.end);
         if set == Err(Refusal::Misused) {
-            mm.handler.state.lock().broken = true;
+            mm.handler.state.lock().closing = true;
             mm.poke();
         }
         set?;
-    }
-    if !mm.handler.is_settled(id) {
-        return Err(Refusal::Changing);
     }
     match pages.are_ours() {
         Ok(()) => Ok(flight),
@@ -201,116 +201,138 @@ pub(crate) fn protect(
 }
 
 impl Handler for ProtectedMm {
-    fn run(&self, worker: Option<&mut Worker<'_>>) {
+    fn run(this: &Protector<Self>, worker: Option<&mut Worker<'_>>) {
         let Some(worker) = worker else {
             return;
         };
         let mut events = [UffdEvent::default(); 16];
         loop {
-            self.state.lock().record.reading = true;
             let n = worker.read_events(&mut events);
-            let events = events.get(..n).unwrap_or_default();
-            self.follow(events);
-            self.touched(worker, events);
-            let cleared = self.clear(worker);
-            if self.state.lock().broken {
+            events.iter().take(n).for_each(|e| this.handler.handle(e));
+            let cleared = this.handler.clear(worker);
+            if this.handler.is_closed() {
                 // memory stays protected until the last block has ended
-                let (start, end) = (0, usize::MAX);
-                self.notify_owners(Range { start, end });
-                if self.state.lock().record.is_idle() {
-                    worker.rest();
-                }
-                if n == 0 {
-                    return;
+                this.handler.notify_owners(ALL);
+                if this.handler.state.lock().record.is_idle() {
+                    this.rest(0);
                 }
             } else if !cleared {
                 // a task that changes mappings is notified of the end only if memory has moved
                 fsleep(Delta::from_millis(1));
-            } else if n == 0 {
+                continue;
+            }
+            if n == 0 {
                 return;
             }
         }
     }
 
-    fn rest(this: &Protector<Self>) -> Option<Open<Self>> {
-        {
-            let mut state = this.handler.state.lock();
-            let idle = state.record.is_idle();
-            let recent = jiffies().wrapping_sub(state.last) < milliseconds(REST);
-            if !idle || (recent && !state.broken) {
-                drop(state);
-                if idle {
-                    this.rest(REST);
-                }
-                return None;
-            }
-            state.closed = true;
+    fn rest(this: &Protector<Self>) -> bool {
+        let mut state = this.handler.state.lock();
+        if !state.record.is_idle() {
+            return false;
         }
-        table::forget(this)
+        let recent = jiffies().wrapping_sub(state.last) < milliseconds(REST);
+        if recent && !state.closing {
+            drop(state);
+            this.rest(REST);
+            return false;
+        }
+        state.closing = true;
+        drop(state);
+        if let Ok(mut table) = table::lock() {
+            table.retain(|p| !core::ptr::eq(&raw const **p, this));
+        }
+        true
     }
 }
 
+/// All addresses.
+const ALL: Range = Range {
+    start: 0,
+    end: usize::MAX,
+};
+
 impl ProtectedMm {
-    /// Records moved memory.
-    fn follow(&self, events: &[UffdEvent]) {
+    /// Handles an event. A write fault outside all blocks makes the page writable
+    /// ([`Self::clear`]).
+    ///
+    /// mremap(2) returns as soon as its event is read, perhaps before this has handled it. The
+    /// program may meanwhile have mapped and sent other memory at the old address: a block of that
+    /// is taken back, too.
+    fn handle(&self, event: &UffdEvent) {
+        let (start, end) = (event.from, event.from.saturating_add(event.len));
+        let range = Range { start, end };
         let mut state = self.state.lock();
-        for event in events.iter().filter(|h| h.moved) {
-            let (start, end) = (event.from, event.from.saturating_add(event.len));
-            state.record.moved(Range { start, end }, event.to);
+        let known = state.record.contains_any_of(range);
+        if event.moved {
+            state.closing |= known;
+        } else if !known && !state.closing {
+            // after a move, any block may have this page
+            state.closing = !state.record.add_loose(range);
         }
-        state.record.reading = false;
-        state.broken |= state.record.overflown;
+        drop(state);
+        if !event.moved {
+            self.notify_owners(range);
+        }
     }
 
     /// Notifies the owners of blocks in a range of a write fault, each once.
     fn notify_owners(&self, range: Range) {
         loop {
-            let next = self.state.lock().record.next_touched(range);
+            let next = self.state.lock().record.next_fault(range);
             match next {
-                Some((_, owner)) => owner.sk.schedule(owner.jobs),
+                Some(owner) => owner.sk.schedule(owner.jobs),
                 None => return,
             }
         }
     }
 
-    /// Handles write faults: notifies the owners of blocks, and makes memory without a block
-    /// writable.
-    fn touched(&self, worker: &mut Worker<'_>, events: &[UffdEvent]) {
-        for event in events.iter().filter(|h| !h.moved) {
-            let (start, end) = (event.from, event.from.saturating_add(PAGE));
-            let page = Range { start, end };
-            // first: a block that begins meanwhile must be found
-            if self.state.lock().record.take_stray(page) {
-                self.cleared(worker.clear(page.start, page.end));
-            }
-            self.notify_owners(page);
-        }
-    }
-
     /// Makes memory writable that no block needs. Returns true when done.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
-        while !self.state.lock().broken {
-            let loose = self.state.lock().record.next_loose();
-            let Some(range) = loose else {
-                return true;
-            };
-            if !self.cleared(worker.clear(range.start, range.end)) {
+        loop {
+            let mut state = self.state.lock();
+            if state.closing {
                 return false;
             }
+            let Some(range) = state.record.next_loose() else {
+                return true;
+            };
+            drop(state);
+            let result = worker.clear(range.start, range.end);
+            let mut state = self.state.lock();
+            match result {
+                Ok(()) => state.record.cleared(range),
+                Err(EAGAIN) => return false,
+                Err(_) => state.closing = true,
+            }
         }
-        false
     }
+}
 
-    /// Records the result for the range that the worker has processed. Returns false if the range
-    /// has to be repeated, or cannot be unprotected.
-    fn cleared(&self, result: Result) -> bool {
-        let mut state = self.state.lock();
-        let fault = result == Err(EFAULT);
-        let faults = state.faults.saturating_add(1);
-        state.faults = if fault { faults } else { 0 };
-        let again = result == Err(EAGAIN) || (fault && state.faults < MOST_FAULTS);
-        state.record.cleared(!again);
-        state.broken |= result.is_err() && !again;
-        result.is_ok()
+/// Protection of memory while the module is loaded. Dropped once no block is in flight.
+pub(crate) struct Service {
+    _workers: Workers,
+}
+
+impl Service {
+    /// Starts the service when the module is loaded.
+    pub(crate) fn start() -> Result<Self> {
+        table::start();
+        Ok(Service {
+            _workers: Workers::start()?,
+        })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Ok(table) = table::lock() {
+            for mm in table.iter() {
+                mm.handler.state.lock().closing = true;
+                // its worker takes the lock
+                mm.rest(0);
+            }
+        }
     }
 }

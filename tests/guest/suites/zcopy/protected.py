@@ -250,6 +250,21 @@ def changed_mappings(e):
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
 
 
+@case(reference=False, families=("v4",), timeout=60)
+def sent_after_a_move(e):
+    """Memory that was moved in flight is sent asynchronously again, once its blocks have ended."""
+    near, far, m, want = in_flight(e)
+    moves(m)
+    receive(e, far, want)
+    e.until(lambda: not observe.pinned("self"), "the end of the pinning")
+    near, far = pair(e)
+    counters = Counters()
+    task = e.task(near.sendall, view(m))
+    receive(e, far, m.bytes)
+    task.result()
+    e.equal(counters.gained("async blocks"), 1, "blocks")
+
+
 @case(reference=False, families=("v4",), timeout=90)
 def written_from_elsewhere(e):
     """Writes of another process, of the kernel and of devices to the block wait, like the
