@@ -139,7 +139,7 @@ impl Pinned {
     pub(crate) fn into_spare(mut self) -> Spare {
         let watched = self.data.watched.take();
         let stays = self.caches() && self.data.locked.is_some() && self.may_stay();
-        if let Some(watched) = watched.filter(|_| stays) {
+        if let Some(mut watched) = watched.filter(|_| stays) {
             self.sync(true);
             self.data.held.xchg(false, Full);
             self.data.notify = None;
@@ -170,7 +170,7 @@ impl Spare {
     pub(super) fn into_block(self) -> Option<Pinned> {
         match self {
             Spare::Empty(block) => Some(block),
-            Spare::Parked(watched) => {
+            Spare::Parked(mut watched) => {
                 let mut block = watched.take()?;
                 block.data.watched = Some(watched);
                 Some(block)
@@ -295,7 +295,7 @@ impl Block<Charged> {
         let how = (pages, counted, for_peer);
         if let Some(watched) = cache.then(|| Watched::new(address, len).ok()).flatten() {
             let n = self.pin_charged(account, purpose, how, |m| pin(m, len, PinTerm::Long));
-            if n == Ok(len) && watched.is_valid() {
+            if n == Ok(len) {
                 self.data.watched = Some(watched);
             }
             // memory that must not stay pinned may be pinned for a short time

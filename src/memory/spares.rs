@@ -18,7 +18,7 @@ const SPARE: usize = 8;
 /// Number of spare blocks of all connections.
 static ALL: Atomic<i64> = Atomic::new(0);
 
-pub(crate) fn count() -> usize {
+pub(crate) extern "C" fn count() -> usize {
     usize::try_from(ALL.load(Relaxed)).unwrap_or(0)
 }
 

@@ -11,10 +11,9 @@
 
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
-	struct mmu_interval_notifier mni;
-	spinlock_t		lock;		/* for mni's sequence */
+	struct mmu_interval_notifier mni;	/* its sequence changes under idle_lock */
 	unsigned long		seq;		/* that of the start, as long as nothing changes */
-	struct list_head	idle;		/* in the list of what may be given up */
+	struct list_head	idle;		/* in idle_list */
 	unsigned long		pages;		/* while it is in there */
 	void			(*give_up)(struct sdp_h_watch *w);
 };
@@ -50,12 +49,12 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 {
 	struct sdp_h_watch *w = container_of(mni, struct sdp_h_watch, mni);
 
-	spin_lock(&w->lock);
+	spin_lock(&idle_lock);
 	mmu_interval_set_seq(mni, seq);
-	spin_unlock(&w->lock);
 	/* Memory in use stays unchanged: its user sees the change at the end. */
-	sdp_h_watch_busy(w);
-	w->give_up(w);
+	if (take_out(w))
+		w->give_up(w);
+	spin_unlock(&idle_lock);
 	return true;
 }
 
@@ -69,7 +68,6 @@ int sdp_h_watch_start(struct sdp_h_watch *w, unsigned long start, unsigned long 
 {
 	int ret;
 
-	spin_lock_init(&w->lock);
 	INIT_LIST_HEAD(&w->idle);
 	w->give_up = give_up;
 	if (!current->mm)
@@ -87,17 +85,6 @@ void sdp_h_watch_stop(struct sdp_h_watch *w)
 	sdp_h_watch_busy(w);
 }
 
-/* Returns true if nothing has changed since the start. */
-bool sdp_h_watch_valid(struct sdp_h_watch *w)
-{
-	bool valid;
-
-	spin_lock(&w->lock);
-	valid = !mmu_interval_read_retry(&w->mni, w->seq);
-	spin_unlock(&w->lock);
-	return valid;
-}
-
 /* Returns true if it is memory of the calling process. The watch holds its mm, so the address is
  * not reused.
  */
@@ -106,14 +93,25 @@ bool sdp_h_watch_is_mine(const struct sdp_h_watch *w)
 	return w->mni.mm == current->mm;
 }
 
-void sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
+bool sdp_h_watch_is_idle(const struct sdp_h_watch *w)
 {
+	return !list_empty_careful(&w->idle);
+}
+
+/* Adds a watch to the list, unless the memory has changed since the start. */
+bool sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
+{
+	bool valid;
+
 	spin_lock(&idle_lock);
-	take_out(w);
-	w->pages = pages;
-	idle_pages += pages;
-	list_add_tail(&w->idle, &idle_list);
+	valid = !mmu_interval_read_retry(&w->mni, w->seq);
+	if (valid) {
+		w->pages = pages;
+		idle_pages += pages;
+		list_add_tail(&w->idle, &idle_list);
+	}
 	spin_unlock(&idle_lock);
+	return valid;
 }
 
 /* Drops the memory idle longest, up to this number of pages. */

@@ -48,7 +48,7 @@ late_mutex! {
 /// Frees memory that connections keep for their next transfers, when memory is short. Does nothing
 /// shortly after another call, since each call visits all sockets. Context: process, may sleep.
 /// Locks with a lower number than `sockets` in docs/locking.md may be held.
-pub(crate) fn shed() {
+pub(crate) extern "C" fn shed() {
     let (last, now) = (SHED.load(Relaxed), jiffies());
     if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
         return;
