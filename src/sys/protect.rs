@@ -115,6 +115,11 @@ extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     }
 }
 
+/// Returns the address of the `mm_struct` of the calling process, 0 without one.
+pub(super) fn current_mm() -> usize {
+    kernel::current!().mm().map_or(0, |mm| mm.as_raw().addr())
+}
+
 impl<H: Handler> Protector<H> {
     /// Makes one for the calling process, open until [`Handler::rest`] returns true. Call
     /// [`Protector::wait`] before using it. Sleeps.
@@ -152,10 +157,9 @@ impl<H: Handler> Protector<H> {
 
     /// Returns true if it belongs to the calling process.
     pub(crate) fn is_mine(&self) -> bool {
-        let mine = kernel::current!().mm().map_or(0, |mm| mm.as_raw().addr());
         // SAFETY: By the invariants. `sdp_h_protect_init` has set the address, which is not reused
         // while this is open.
-        unsafe { (*self.raw.get()).mm }.addr() == mine
+        unsafe { (*self.raw.get()).mm }.addr() == current_mm()
     }
 
     /// Queues [`Handler::run`]. Context: any. No effect once closed.
@@ -195,12 +199,11 @@ impl<H: Handler> Protector<H> {
 pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
 
 impl Worker<'_> {
-    /// Reads as many events as fit. Returns their number.
-    pub(crate) fn read_events(&mut self, events: &mut [UffdEvent]) -> usize {
-        let (events, capacity) = (events.as_mut_ptr(), events.len() as u32);
-        // SAFETY: The worker has the userfaultfd and the memory; there is space for as many events.
-        let n = unsafe { c::sdp_h_protect_read(self.0, events, capacity) };
-        usize::try_from(n).unwrap_or(0)
+    /// Reads the next event.
+    pub(crate) fn read_event(&mut self) -> Option<UffdEvent> {
+        let mut event = UffdEvent::default();
+        // SAFETY: The worker has the userfaultfd and the memory.
+        unsafe { c::sdp_h_protect_read(self.0, &mut event) }.then_some(event)
     }
 
     /// Removes write protection from the part of the range that is still mapped, and wakes

@@ -469,24 +469,20 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 	return ret == -ESRCH ? 0 : (int)ret;
 }
 
-/* Reads events; called by `run`. Returns their number. */
-int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
-		       unsigned int capacity)
+/* Reads an event; called by `run`. Returns false if there is none. */
+bool sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *event)
 {
 	struct uffd_msg msg;
-	unsigned int n = 0;
 	loff_t pos = 0;
 
-	while (n < capacity && kernel_read(p->file, &msg, sizeof(msg), &pos) == sizeof(msg)) {
-		struct sdp_h_protect_event *e = &events[n];
-
+	while (kernel_read(p->file, &msg, sizeof(msg), &pos) == sizeof(msg)) {
 		if (msg.event == UFFD_EVENT_REMAP)
-			*e = (struct sdp_h_protect_event) { true, msg.arg.remap.from, msg.arg.remap.len };
+			*event = (struct sdp_h_protect_event) { true, msg.arg.remap.from, msg.arg.remap.len };
 		else if (msg.event == UFFD_EVENT_PAGEFAULT)
-			*e = (struct sdp_h_protect_event) { false, msg.arg.pagefault.address & PAGE_MASK, PAGE_SIZE };
+			*event = (struct sdp_h_protect_event) { false, msg.arg.pagefault.address & PAGE_MASK, PAGE_SIZE };
 		else
 			continue;
-		n++;
+		return true;
 	}
-	return n;
+	return false;
 }

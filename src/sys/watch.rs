@@ -8,6 +8,7 @@
 
 use super::bindings as c;
 use super::deferred::DropInWorker;
+use super::protect::current_mm;
 use super::single::Exclusive;
 use super::work::ModuleRef;
 use core::cell::UnsafeCell;
@@ -23,8 +24,8 @@ use kernel::types::Opaque;
 struct Inner<T> {
     raw: Opaque<c::sdp_h_watch>,
     started: bool,
-    address: usize,
-    len: usize,
+    /// Address of the `mm_struct`, which the C part keeps, and the range.
+    memory: (usize, usize, usize),
     idle: UnsafeCell<Option<T>>,
     _module: ModuleRef,
 }
@@ -66,8 +67,7 @@ impl<T: Send + 'static> Watched<T> {
         let mut inner = DropInWorker::new(Inner {
             raw: Opaque::zeroed(),
             started: false,
-            address,
-            len,
+            memory: (current_mm(), address, len),
             idle: UnsafeCell::new(None),
             _module: ModuleRef::new(),
         })?;
@@ -83,9 +83,7 @@ impl<T: Send + 'static> Watched<T> {
 
     /// Returns true if it is exactly this memory, of the calling process.
     pub(crate) fn is(&self, address: usize, len: usize) -> bool {
-        // SAFETY: By the invariants; called by a process.
-        let mine = unsafe { c::sdp_h_watch_is_mine(self.0.raw.get()) };
-        mine && (self.0.address, self.0.len) == (address, len)
+        self.0.memory == (current_mm(), address, len)
     }
 
     /// Keeps a resource of this many pages while the mapping does not change. It may be dropped

@@ -85,14 +85,6 @@ void sdp_h_watch_stop(struct sdp_h_watch *w)
 	sdp_h_watch_busy(w);
 }
 
-/* Returns true if it is memory of the calling process. The watch holds its mm, so the address is
- * not reused.
- */
-bool sdp_h_watch_is_mine(const struct sdp_h_watch *w)
-{
-	return w->mni.mm == current->mm;
-}
-
 bool sdp_h_watch_is_idle(const struct sdp_h_watch *w)
 {
 	return !list_empty_careful(&w->idle);

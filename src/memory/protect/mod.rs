@@ -205,24 +205,25 @@ impl Handler for ProtectedMm {
         let Some(worker) = worker else {
             return;
         };
-        let mut events = [UffdEvent::default(); 16];
         loop {
-            let n = worker.read_events(&mut events);
-            events.iter().take(n).for_each(|e| this.handler.handle(e));
+            let event = worker.read_event();
+            if let Some(event) = &event {
+                this.handler.handle(event);
+            }
             let cleared = this.handler.clear(worker);
             if this.handler.is_closed() {
                 // memory stays protected until the last block has ended
-                this.handler.notify_owners(ALL);
+                let (start, end) = (0, usize::MAX);
+                this.handler.notify_owners(Range { start, end });
                 if this.handler.state.lock().record.is_idle() {
                     this.rest(0);
                 }
-            } else if !cleared {
-                // a task that changes mappings is notified of the end only if memory has moved
-                fsleep(Delta::from_millis(1));
-                continue;
             }
-            if n == 0 {
-                return;
+            match event {
+                Some(_) => {}
+                None if cleared => return,
+                // a task that changes mappings reports the end only if memory has moved
+                None => fsleep(Delta::from_millis(1)),
             }
         }
     }
@@ -246,12 +247,6 @@ impl Handler for ProtectedMm {
         true
     }
 }
-
-/// All addresses.
-const ALL: Range = Range {
-    start: 0,
-    end: usize::MAX,
-};
 
 impl ProtectedMm {
     /// Handles an event. A write fault outside all blocks makes the page writable
@@ -288,12 +283,12 @@ impl ProtectedMm {
         }
     }
 
-    /// Makes memory writable that no block needs. Returns true when done.
+    /// Makes memory writable that no block needs. Returns false if it has to be repeated.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
         loop {
             let mut state = self.state.lock();
             if state.closing {
-                return false;
+                return true;
             }
             let Some(range) = state.record.next_loose() else {
                 return true;
