@@ -10,14 +10,11 @@ use super::bindings as c;
 use super::time::milliseconds;
 use core::ptr::NonNull;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::time::{delay::fsleep, Delta};
+use kernel::sync::atomic::{Acquire, Atomic, Full};
 use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 
 /// The address of the workqueue, 0 when there is none.
 static WORKER: Atomic<usize> = Atomic::new(0);
-/// Current users of that address.
-static USERS: Atomic<i32> = Atomic::new(0);
 
 /// The workqueue. Dropping the worker runs all queued work.
 ///
@@ -57,11 +54,8 @@ impl Drop for Worker {
         // SAFETY: By the invariants the workqueue exists. Work queued by running work runs, too.
         unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
-        // No user comes any more as long as callers keep to the rule.
-        while USERS.fetch_add(0, Full) != 0 {
-            fsleep(Delta::from_millis(1));
-        }
-        // SAFETY: By the invariants the workqueue exists, and nobody has its address any more.
+        // SAFETY: By the invariants the workqueue exists. Its users hold references that unloading
+        // the module waits for.
         unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
     }
 }
@@ -91,18 +85,17 @@ where
 }
 
 fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
-    USERS.fetch_add(1, Full);
-    let raw = WORKER.fetch_add(0, Full) as *const kernel::bindings::workqueue_struct;
+    let raw = WORKER.load(Acquire) as *const kernel::bindings::workqueue_struct;
     if raw.is_null() {
         // Impossible as long as callers keep to the rule; leak rather than free too early.
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
-        // SAFETY: The address was set when this was counted in `USERS`. Dropping the `Worker` waits
-        // for the release before it destroys the workqueue. The reference ends with this call.
+        // SAFETY: The workqueue was there when the address was read. The caller or the work holds a
+        // reference without which no code of the module may run; the drop of the `Worker` comes
+        // after the last one. The borrow ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
     }
-    USERS.fetch_sub(1, Full);
 }
 
 /// Reference to the module, which keeps it loaded.
