@@ -210,37 +210,59 @@ impl Pages {
         // the first and the last page may be used in part
         let pages = (most / PAGE).saturating_add(2);
         self.reserve(pages)?;
-        let capacity = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
-        let (mut offset, mut pinned) = (0, 0);
         if !written && self.sent.is_none() && COUNTED.load(Relaxed) {
             self.sent = KBox::new(c::sdp_h_sent::default(), GFP_KERNEL).ok();
         }
-        let sent = self.sent.as_deref_mut().filter(|_| !written);
-        // SAFETY: The iterator is valid, by the caller, and there is space for that many pages.
-        // `sent` does not move, and lists nothing, since no page is pinned.
-        let got = unsafe {
-            c::sdp_h_pin(
-                iter,
-                most,
-                hold == PinTerm::Long,
-                self.pages.as_mut_ptr(),
-                capacity,
-                &mut offset,
-                &mut pinned,
-                sent.map_or(null_mut(), |s| s),
-            )
-        };
-        let Ok(got) = u32::try_from(got) else {
+        // SAFETY: By the caller. No page is pinned.
+        let (offset, got) = unsafe { self.take(iter, most, hold == PinTerm::Long, !written) };
+        let Ok(len) = u32::try_from(got) else {
             let not_user = got.wrapping_neg() == EOPNOTSUPP.0 as isize;
             return Err(if not_user { EOPNOTSUPP.into() } else { EFAULT });
         };
-        // INVARIANT: The function has pinned that many pages, which contain that many bytes.
-        // SAFETY: It has written as many elements, which is not more than there is space for.
-        unsafe { self.pages.inc_len(pinned as usize) };
-        (self.offset, self.len, self.written) = (offset, got, written);
-        // SAFETY: As above. If the caller names the pages, it has taken references instead of pins.
+        (self.offset, self.len, self.written) = (offset, len, written);
+        // SAFETY: By the caller. If it names the pages, they are referenced instead of pinned.
         self.by_page = unsafe { c::iov_iter_is_bvec(iter) };
-        Ok(got as usize)
+        Ok(len as usize)
+    }
+
+    /// Takes the pages of the next bytes, up to `most`, behind the current ones. Returns the offset
+    /// in the first page, and the number of bytes or an error of `sdp_h_pin`.
+    ///
+    /// # Safety
+    ///
+    /// `iter` is valid and does not change. If `listed`, there are no pages yet. The caller sets
+    /// the other fields by the invariants.
+    unsafe fn take(
+        &mut self,
+        iter: *const c::iov_iter,
+        most: usize,
+        longterm: bool,
+        listed: bool,
+    ) -> (u32, isize) {
+        let before = self.pages.len();
+        let space = self.pages.capacity().min(self.most).saturating_sub(before);
+        let space = u32::try_from(space).unwrap_or(u32::MAX);
+        let (mut offset, mut taken) = (0, 0);
+        let sent = self.sent.as_deref_mut().filter(|_| listed);
+        // SAFETY: The iterator is valid, and there is space for that many pages. `sent` does not
+        // move, and lists nothing.
+        let got = unsafe {
+            let pages = self.pages.as_mut_ptr().add(before);
+            let sent = sent.map_or(null_mut(), |s| s);
+            c::sdp_h_pin(
+                iter,
+                most,
+                longterm,
+                pages,
+                space,
+                &mut offset,
+                &mut taken,
+                sent,
+            )
+        };
+        // SAFETY: The function has written as many elements, for which there is space.
+        unsafe { self.pages.inc_len(taken as usize) };
+        (offset, got)
     }
 
     /// Adds the pages of the next bytes, up to `most`, if the caller names pages and these continue
@@ -261,39 +283,15 @@ impl Pages {
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
         }
-        let left = self.pages.capacity().saturating_sub(before);
-        let capacity = u32::try_from(left).unwrap_or(u32::MAX);
-        let (mut offset, mut taken) = (0, 0);
-        // SAFETY: The iterator is valid, and there is space for that many pages after the current
-        // ones.
-        let got = unsafe {
-            let pages = self.pages.as_mut_ptr().add(before);
-            let none = null_mut();
-            c::sdp_h_pin(
-                iter,
-                len,
-                true,
-                pages,
-                capacity,
-                &mut offset,
-                &mut taken,
-                none,
-            )
-        };
-        let Some(sum) = u32::try_from(got)
-            .ok()
-            .and_then(|n| self.len.checked_add(n))
-        else {
-            return 0;
-        };
-        // INVARIANT: The function has taken that many references, and the pages contain that many
-        // more bytes. The first page begins where the last one ends, or is the first of all.
-        // SAFETY: It has written as many elements, for which there is space.
-        unsafe { self.pages.inc_len(taken as usize) };
+        // SAFETY: By the caller. INVARIANT: The first page begins where the last one ends, or is the
+        // first of all.
+        let (offset, got) = unsafe { self.take(iter, len, true, false) };
+        let got = u32::try_from(got).unwrap_or(0);
         if before == 0 {
             self.offset = offset;
         }
-        (self.len, self.written, self.by_page) = (sum, false, true);
+        self.len = self.len.saturating_add(got);
+        (self.written, self.by_page) = (false, true);
         got as usize
     }
 
@@ -334,7 +332,7 @@ impl Drop for Pages {
 
 /// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. Its drop
 /// uncharges the memory, in any context.
-pub(crate) struct Locked(c::sdp_h_locked);
+pub(crate) struct Locked(c::ubuf_info_msgzc_mmpin);
 
 // SAFETY: The user is held, and counted atomically.
 unsafe impl Send for Locked {}
@@ -345,9 +343,9 @@ impl Locked {
     /// Charges `pages` to the calling user. `None`: beyond the limit.
     pub(crate) fn new(pages: usize) -> Option<Self> {
         let bytes = pages.checked_mul(PAGE)?;
-        let mut locked = c::sdp_h_locked::default();
+        let mut locked = c::ubuf_info_msgzc_mmpin::default();
         // SAFETY: `locked` may be written to. Called by a socket call, so a user exists.
-        let ret = unsafe { c::sdp_h_lock_pages(&mut locked, bytes) };
+        let ret = unsafe { c::mm_account_pinned_pages(&mut locked, bytes) };
         (ret == 0).then_some(Locked(locked))
     }
 }
@@ -355,7 +353,7 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         // SAFETY: Counted by `new`, and undone only here. No effect if no page was counted.
-        unsafe { c::sdp_h_unlock_pages(&mut self.0) }
+        unsafe { c::mm_unaccount_pinned_pages(&mut self.0) }
     }
 }
 

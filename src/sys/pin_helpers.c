@@ -10,12 +10,6 @@
 
 #include "pin_helpers.h"
 
-/* Charge to a user's RLIMIT_MEMLOCK; none if the user is NULL. */
-struct sdp_h_locked {
-	struct user_struct	*user;
-	unsigned int		pages;
-};
-
 /* --- Pinning ------------------------------------------------------------------------------- */
 
 /*
@@ -280,25 +274,6 @@ int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 	return 0;
 }
 
-/* Charges the caller's RLIMIT_MEMLOCK, as MSG_ZEROCOPY does. */
-int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size)
-{
-	struct mmpin mmp = {};
-	int ret = mm_account_pinned_pages(&mmp, size);
-
-	locked->user = mmp.user;
-	locked->pages = mmp.num_pg;
-	return ret;
-}
-
-void sdp_h_unlock_pages(struct sdp_h_locked *locked)
-{
-	struct mmpin mmp = { .user = locked->user, .num_pg = locked->pages };
-
-	mm_unaccount_pinned_pages(&mmp);
-	locked->user = NULL;
-}
-
 /* Copies from pages; the offset counts from the first one. */
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len)
 {
@@ -375,14 +350,6 @@ unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned
 	if (last)
 		sg_mark_end(last);
 	return used;
-}
-
-unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
-			  enum dma_data_direction dir)
-{
-	int mapped = ib_dma_map_sg(dev, sg, n, dir);
-
-	return mapped < 0 ? 0 : mapped;
 }
 
 /* Syncs all mapped entries; several may have one DMA address. */

@@ -18,11 +18,10 @@
  */
 static struct bucket {
 	struct mutex sent_lock;
-	struct list_head pinned;	/* each page has one pin as long as the lock is held */
-	struct list_head moving;	/* being pinned or unpinned */
+	struct list_head list;	/* unless moving, each page has one pin under the lock */
 } ____cacheline_aligned_in_smp buckets[] = {
 #define BUCKET(i) { __MUTEX_INITIALIZER(buckets[i].sent_lock), \
-		    LIST_HEAD_INIT(buckets[i].pinned), LIST_HEAD_INIT(buckets[i].moving) }
+		    LIST_HEAD_INIT(buckets[i].list) }
 	BUCKET(0), BUCKET(1), BUCKET(2), BUCKET(3), BUCKET(4), BUCKET(5), BUCKET(6), BUCKET(7),
 	BUCKET(8), BUCKET(9), BUCKET(10), BUCKET(11), BUCKET(12), BUCKET(13), BUCKET(14), BUCKET(15),
 #undef BUCKET
@@ -40,8 +39,9 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 
 	mutex_lock(&bucket->sent_lock);
 	list_del_init(&sent->entry);
+	sent->moving = moving;
 	if (moving || sent->ranges)
-		list_add(&sent->entry, moving ? &bucket->moving : &bucket->pinned);
+		list_add(&sent->entry, &bucket->list);
 	mutex_unlock(&bucket->sent_lock);
 }
 
@@ -55,10 +55,10 @@ static unsigned long listed(const struct mm_struct *mm, unsigned long start, str
 	const struct sdp_h_sent *sent;
 	unsigned int k;
 
-	list_for_each_entry(sent, &bucket_of(mm)->pinned, entry) {
+	list_for_each_entry(sent, &bucket_of(mm)->list, entry) {
 		struct page **pages = sent->pages;
 
-		for (k = 0; sent->mm == mm && k < sent->ranges; pages += sent->range[k++].pages) {
+		for (k = 0; sent->mm == mm && !sent->moving && k < sent->ranges; pages += sent->range[k++].pages) {
 			unsigned long from = sent->range[k].start;
 			unsigned long to = min(end, from + sent->range[k].pages * PAGE_SIZE);
 
@@ -144,8 +144,8 @@ int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 			usleep_range(50, 100);
 		mutex_lock(&bucket->sent_lock);
 		ret = others(sent, true) ? -EBUSY : 0;
-		list_for_each_entry(other, &bucket->moving, entry)
-			if (ret && other->mm == sent->mm)
+		list_for_each_entry(other, &bucket->list, entry)
+			if (ret && other->moving && other->mm == sent->mm)
 				ret = -EAGAIN;
 		mutex_unlock(&bucket->sent_lock);
 	}

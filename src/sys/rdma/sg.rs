@@ -122,7 +122,9 @@ impl SgMapping {
             )
         };
         // SAFETY: The device is in use, and the list was just filled in.
-        let mapped = unsafe { c::sdp_h_sg_map(device.raw(), list, entries, direction.raw()) };
+        let mapped =
+            unsafe { c::ib_dma_map_sg(device.raw(), list, entries as i32, direction.raw()) };
+        let mapped = u32::try_from(mapped).unwrap_or(0);
         if mapped == 0 {
             return Err(ENOMEM);
         }
