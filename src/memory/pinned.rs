@@ -22,7 +22,6 @@
 //! **Release.** Unpinning sleeps. `Pinned::into_spare` drops it at once, in process context. The
 //! drop of a `Pinned` leaves that to the module's workqueue, so it may happen in any context.
 
-mod protected;
 mod spliced;
 
 use super::budget::{Account, Charge, Use};
@@ -80,10 +79,13 @@ impl Pinning {
         Pinned::new(Block::new(self.mapper.clone(), most, data)?)
     }
 
-    /// Allocates a block for a local peer with copies of these pages in kernel memory. Sleeps.
-    pub(crate) fn copy_of(pages: &Pages) -> Result<Pinned> {
-        let mut copy = Pinning::new(None).make()?;
+    /// Allocates a block with copies of these pages in kernel memory. Context: process, sleeps.
+    pub(crate) fn copy_of(&self, pages: &Pages) -> Result<Pinned> {
+        let mut copy = self.make()?;
         copy.copy_pages(pages)?;
+        // without a memory region the copy is sent in messages
+        copy.map_for(Use::Send, true)
+            .or_else(|_| copy.map_for(Use::Send, false))?;
         copy.data.held.xchg(true, Full);
         Ok(copy)
     }
@@ -151,6 +153,22 @@ impl Pinned {
         }
         self.clear();
         Spare::Empty(self)
+    }
+
+    /// Copies the bytes to kernel memory and moves the charge to the copy. The caller has the only
+    /// reference. Context: process, may sleep, no locks.
+    pub(crate) fn copied(&mut self) -> Result<Pinned> {
+        let pages = self.pages().ok_or(EINVAL)?;
+        let mut copy = Pinning::new(self.mapper().cloned()).copy_of(pages)?;
+        copy.data.charge = self.data.charge.take();
+        Ok(copy)
+    }
+
+    /// Replaces the block by a copy in kernel memory, which takes over the charge. Returns the
+    /// replaced one.
+    pub(crate) fn replace_by(&mut self, mut copy: Pinned) -> Pinned {
+        copy.data.charge = self.data.charge.take();
+        core::mem::replace(self, copy)
     }
 }
 
@@ -231,15 +249,22 @@ impl Block<Charged> {
     }
 
     /// Like [`Self::pin_source`], always within one run, also of memory given as pages. `how.1`:
-    /// accounting against the user's `RLIMIT_MEMLOCK`.
+    /// accounting against the user's `RLIMIT_MEMLOCK`. Calls `seen` with the pages before the
+    /// device is held, since `seen` may fault; once more if the pages have to be pinned again.
     pub(crate) fn pin_counted(
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
         how: (PinTerm, Accounting),
         account: &Arc<Account>,
+        seen: &mut dyn FnMut(&Pages),
     ) -> Result<usize> {
-        self.pin_seen(from, most, how, account, &mut |_, _| ())
+        let piece = from.run(most);
+        self.pin_range(account, Use::Send, piece, how, |pages, len, hold| {
+            let n = from.pin(pages, len, hold)?;
+            seen(pages);
+            Ok(n)
+        })
     }
 
     /// Sets the receiver of the notification that the memory is released.

@@ -172,6 +172,16 @@ impl Pages {
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
+    /// Returns the address ranges of the pages if they are listed as pinned for sending, else none.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
+        let sent = self.sent.iter();
+        let ranges = sent.flat_map(|s| s.range.iter().take(s.ranges as usize));
+        ranges.map(|r| {
+            let len = r.pages.saturating_mul(PAGE);
+            (r.start, r.start.saturating_add(len))
+        })
+    }
+
     /// Starts listing pages that are pinned for sending. [`Pages::are_ours`] counts only those.
     pub(crate) fn count_pins() {
         COUNTED.store(true, Relaxed);
@@ -283,8 +293,8 @@ impl Pages {
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
         }
-        // SAFETY: By the caller. INVARIANT: The first page begins where the last one ends, or is the
-        // first of all.
+        // SAFETY: By the caller. INVARIANT: The first page begins where the last one ends, or is
+        // the first of all.
         let (offset, got) = unsafe { self.take(iter, len, true, false) };
         let got = u32::try_from(got).unwrap_or(0);
         if before == 0 {

@@ -71,7 +71,7 @@ impl Offered {
     }
 
     pub(super) fn pages(&self) -> Option<&Arc<Pages>> {
-        self.memory.as_ref()?.shared()
+        self.memory.as_ref()?.pages()
     }
 
     /// Begins a step of the reader.
@@ -183,7 +183,7 @@ impl Blocks {
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = match memory.into_spare() {
             // a copy was in progress, which has the list of pages
-            Spare::Empty(block) if block.shared().is_none() => return,
+            Spare::Empty(block) if block.pages().is_none() => return,
             spare => spare,
         };
         let mut pool = self.pool.lock();

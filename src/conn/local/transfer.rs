@@ -64,7 +64,7 @@ impl LocalLink {
         let Some(pages) = d.queue.blocks(pages).flatten() else {
             return Ok(None);
         };
-        let mut copy = Some(Pinning::copy_of(&pages)?);
+        let mut copy = Some(Pinning::new(None).copy_of(&pages)?);
         drop(pages);
         let old = d
             .queue

@@ -55,7 +55,7 @@ pub(crate) fn add(
     };
     let how = (PinTerm::Long, Accounting::ByNotice);
     let pin = PinnedCall::pin(sk, message.run(want), 1, |block, account| {
-        block.pin_counted(message, want, how, account)
+        block.pin_counted(message, want, how, account, &mut |_| ())
     });
     let Some(mut memory) = pin else {
         // only the bytes that cannot be pinned

@@ -17,7 +17,7 @@ use super::posted::Posted;
 use super::{local, CANCEL_TIME};
 use crate::memory::notify::{Accounting, Notify};
 use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
-use crate::sys::net::message::{Ranges, SendMsg};
+use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -84,8 +84,8 @@ pub(crate) fn add(
     Pages::count_pins();
     let how = (PinTerm::Long, Accounting::HereAnew);
     let pin = PinnedCall::pin(sk, message.run(size), 1, |block, account| {
-        block.pin_seen(message, size, how, account, &mut |pages, ranges| {
-            guard.protect(pages, ranges)
+        block.pin_counted(message, size, how, account, &mut |pages| {
+            guard.protect(pages)
         })
     });
     let mut memory = pin.ok_or(())?;
@@ -134,7 +134,7 @@ struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    fn protect(&mut self, pages: &Pages, ranges: Ranges<'_>) {
+    fn protect(&mut self, pages: &Pages) {
         // ends an earlier attempt
         self.flight = Err(Refusal::Busy);
         let owner = Holder {
@@ -150,7 +150,7 @@ impl Guard<'_> {
                 return;
             }
         };
-        self.flight = protect::protect(&mm, ranges, pages, owner);
+        self.flight = protect::protect(&mm, pages, owner);
         let mut c = self.sk.connection();
         let before = c.zcopy.get_mut().map(|z| z.mm.replace(mm));
         drop(c);

@@ -26,9 +26,8 @@
 mod record;
 
 use self::record::{BlockId, Part, Range, Record, LOOSE_PAGES};
-use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
-use crate::sys::pin::{Pages, PAGE};
+use crate::sys::pin::Pages;
 pub(crate) use crate::sys::protect::Refusal;
 use crate::sys::protect::{Handler, Protector, UffdEvent, Worker, Workers};
 use crate::sys::sync::late_mutex;
@@ -164,23 +163,18 @@ impl ProtectedMm {
     }
 }
 
-/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): ranges
-/// of whole pages, which are pinned. Context: process, may sleep and fault.
+/// Protects pages of the calling process, whose address space it [is](Protector::is_mine), wherever
+/// they were pinned for sending. Context: process, may sleep and fault.
 ///
 /// # Errors
 ///
 /// Returns the reason on failure; the pages are unprotected then, or will be soon.
 pub(crate) fn protect(
     mm: &Arc<Protector<ProtectedMm>>,
-    ranges: Ranges<'_>,
     pages: &Pages,
     owner: Holder,
 ) -> Result<InFlight, Refusal> {
-    let ranges = ranges.map(|(start, len)| Range::whole_pages(start, len, PAGE));
-    if ranges.clone().any(|range| range.is_none()) {
-        return Err(Refusal::Busy);
-    }
-    let ranges = ranges.flatten();
+    let ranges = pages.ranges().map(|(start, end)| Range { start, end });
     let id = mm.handler.begin(ranges.clone(), &owner)?;
     // from now on its drop undoes all steps
     let flight = InFlight { mm: mm.clone(), id };

@@ -26,13 +26,6 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Makes a range if it consists of whole pages, whose size is a power of two.
-    pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
-        let end = start.checked_add(len)?;
-        let whole = (start | end) & page.wrapping_sub(1) == 0;
-        (whole && start < end).then_some(Range { start, end })
-    }
-
     fn overlaps(self, other: Range) -> bool {
         self.start < other.end && other.start < self.end
     }

@@ -55,21 +55,6 @@ fn touched(r: &mut Tested, page: usize) -> Vec<u32> {
 }
 
 #[test]
-fn whole_pages_only() {
-    assert_eq!(Range::whole_pages(4096, 8192, PAGE), Some(range(1, 2)));
-    for (start, len) in [
-        (4096, 0),
-        (4097, 8191),
-        (4096, 8191),
-        (1, 4096),
-        (8192, usize::MAX),
-        (usize::MAX - 4095, 4096),
-    ] {
-        assert_eq!(Range::whole_pages(start, len, PAGE), None);
-    }
-}
-
-#[test]
 fn none_begins_where_somebody_waits() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();

@@ -78,17 +78,12 @@ impl<T> Block<T> {
         self.change(add).unwrap_or(0)
     }
 
-    /// Releases the pages, and allocates kernel pages with the bytes of `other`. Context: process,
+    /// Releases the pages, and allocates kernel pages with the bytes of others. Context: process,
     /// may sleep.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: `other` has more pages than this block may have. `ENOMEM`.
-    pub(crate) fn copy_from(&mut self, other: &Self) -> Result {
-        self.copy_pages(other.pages.as_ref().ok_or(EINVAL)?)
-    }
-
-    /// [`Self::copy_from`] pages.
+    /// `EINVAL`: more pages than this block may have. `ENOMEM`.
     pub(crate) fn copy_pages(&mut self, from: &Pages) -> Result {
         self.release();
         self.change(|p| p.copy_from(from)).unwrap_or(Err(EINVAL))
@@ -99,9 +94,8 @@ impl<T> Block<T> {
         self.mapper.as_ref()
     }
 
-    /// Returns the pages if they are for a local peer.
-    pub(crate) fn shared(&self) -> Option<&Arc<Pages>> {
-        self.pages.as_ref().filter(|_| self.mapper.is_none())
+    pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
+        self.pages.as_ref()
     }
 
     pub(crate) fn len(&self) -> usize {
