@@ -141,16 +141,15 @@ impl Memory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
-        // `self`. Only the holder of `&mut self` writes to it on the CPU, which is excluded while
+        // SAFETY: Only the holder of `&mut self` writes to it on the CPU, which is excluded while
         // `&self` is borrowed. A device writes to it only while the queue that it was posted to
         // owns the `Memory` (see `rdma::receive`), so no caller has it.
-        unsafe { core::slice::from_raw_parts(self.block.start.as_ptr(), self.block.size) }
+        unsafe { self.block.part(0, self.block.size) }
     }
 
     /// Returns the bytes for writing. A device that is reading may send old or new bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: As in `bytes`; `&mut self` is the only handle for access by the CPU.
-        unsafe { core::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.block.size) }
+        unsafe { self.block.part_mut(0) }
     }
 }

@@ -62,10 +62,9 @@ pub(crate) type UffdEvent = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
-    /// Handles pending events, or a [poke](Protector::poke). Never runs concurrently for one
-    /// address space. `worker` is `None` if the process's memory was freed, or no userfaultfd
-    /// exists.
-    fn run(this: &Protector<Self>, worker: Option<&mut Worker<'_>>);
+    /// Handles pending events, or a [poke](Protector::poke), while the process's memory and the
+    /// userfaultfd exist. Never runs concurrently for one address space.
+    fn run(this: &Protector<Self>, worker: &mut Worker<'_>);
 
     /// Handles the expiry of [`Protector::rest`]. Returns true to close the userfaultfd, which
     /// makes all memory writable.
@@ -92,14 +91,11 @@ unsafe impl<H: Handler> Send for Protector<H> {}
 // SAFETY: As above; it is `Sync`.
 unsafe impl<H: Handler> Sync for Protector<H> {}
 
-extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
+extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect) {
     // SAFETY: It is the first field of a `Protector<H>`, which is freed only after the close. The
     // close waits for this call.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
-    // SAFETY: Completed earlier by this work item.
-    let there = alive && unsafe { (*raw).error } == 0;
-    let mut worker = Worker(raw, core::marker::PhantomData);
-    H::run(this, there.then_some(&mut worker));
+    H::run(this, &mut Worker(raw, core::marker::PhantomData));
 }
 
 extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
@@ -168,7 +164,7 @@ impl<H: Handler> Protector<H> {
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
     }
 
-    /// Queues [`Handler::rest`] after a delay (ms), unless it is already queued. Context: any.
+    /// Queues [`Handler::rest`] after a delay (ms), in place of an earlier one. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
         // SAFETY: As above.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };

@@ -196,8 +196,9 @@ static void work(struct work_struct *work)
 		p->error = alive ? make(p) : -ESRCH;
 		complete_all(&p->made);
 	}
-	p->run(p, alive);
 	if (alive) {
+		if (!p->error)
+			p->run(p);
 		kthread_unuse_mm(p->mm);
 		mmput(p->mm);
 	}
@@ -211,7 +212,7 @@ static void rest(struct work_struct *work)
 }
 
 /* For the calling process. A worker calls `run` for each event, and `rest` on request. */
-int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
+int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p),
 		       void (*rest_fn)(struct sdp_h_protect *p))
 {
 	if (!current->mm || (current->flags & PF_KTHREAD))
@@ -278,10 +279,10 @@ void sdp_h_protect_close(struct sdp_h_protect *p)
 	mmdrop(p->mm);
 }
 
-/* Queues `rest` after a delay; without a delay at once. */
+/* Queues `rest` after a delay, in place of an earlier one. */
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 {
-	(ms ? queue_delayed_work : mod_delayed_work)(protect_wq, &p->idle, msecs_to_jiffies(ms));
+	mod_delayed_work(protect_wq, &p->idle, msecs_to_jiffies(ms));
 }
 
 /* --- Ranges of memory ---------------------------------------------------------------------- */

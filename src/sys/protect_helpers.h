@@ -31,7 +31,7 @@ struct sdp_h_protect {
 	wait_queue_entry_t	wait;
 	wait_queue_head_t	*head;		/* of the file, with wait in it */
 	poll_table		table;
-	void			(*run)(struct sdp_h_protect *p, bool alive);
+	void			(*run)(struct sdp_h_protect *p);
 	void			(*rest)(struct sdp_h_protect *p);
 };
 

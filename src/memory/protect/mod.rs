@@ -31,7 +31,6 @@ use crate::sys::pin::Pages;
 pub(crate) use crate::sys::protect::Refusal;
 use crate::sys::protect::{Handler, Protector, UffdEvent, Worker, Workers};
 use crate::sys::sync::late_mutex;
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::sys::vec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -66,8 +65,6 @@ struct Protection {
     /// after a long rest. No block may begin, all are taken back, and the last one closes the
     /// userfaultfd.
     closing: bool,
-    /// Time at which a block last began or ended.
-    last: Jiffies,
 }
 
 #[pin_data]
@@ -94,17 +91,15 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         loop {
-            let mut state = self.mm.handler.state.lock();
-            state.last = jiffies();
-            let owner = state.record.end(self.id);
+            let owner = self.mm.handler.state.lock().record.end(self.id);
             // the owner must not be dropped under the lock
-            drop(state);
             if owner.is_none() {
                 break;
             }
         }
-        self.mm.poke();
+        // first, since the worker may shorten the rest
         self.mm.rest(REST);
+        self.mm.poke();
     }
 }
 
@@ -138,7 +133,6 @@ impl ProtectedMm {
         let state = Protection {
             record: Record::new(slots),
             closing: false,
-            last: jiffies(),
         };
         Ok(pin_init!(ProtectedMm {
             state <- new_spinlock!(state, "ib_sdp_protected_mm"),
@@ -147,19 +141,6 @@ impl ProtectedMm {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closing
-    }
-
-    fn begin(
-        &self,
-        ranges: impl Iterator<Item = Range> + Clone,
-        owner: &Holder,
-    ) -> Result<BlockId, Refusal> {
-        let mut state = self.state.lock();
-        if state.closing {
-            return Err(Refusal::Busy);
-        }
-        state.last = jiffies();
-        state.record.begin(ranges, owner).ok_or(Refusal::Busy)
     }
 }
 
@@ -175,7 +156,13 @@ pub(crate) fn protect(
     owner: Holder,
 ) -> Result<InFlight, Refusal> {
     let ranges = pages.ranges().map(|(start, end)| Range { start, end });
-    let id = mm.handler.begin(ranges.clone(), &owner)?;
+    let mut state = mm.handler.state.lock();
+    if state.closing {
+        return Err(Refusal::Busy);
+    }
+    let id = state.record.begin(ranges.clone(), &owner);
+    drop(state);
+    let id = id.ok_or(Refusal::Busy)?;
     // from now on its drop undoes all steps
     let flight = InFlight { mm: mm.clone(), id };
     for range in ranges {
@@ -195,10 +182,7 @@ pub(crate) fn protect(
 }
 
 impl Handler for ProtectedMm {
-    fn run(this: &Protector<Self>, worker: Option<&mut Worker<'_>>) {
-        let Some(worker) = worker else {
-            return;
-        };
+    fn run(this: &Protector<Self>, worker: &mut Worker<'_>) {
         loop {
             let event = worker.read_event();
             if let Some(event) = &event {
@@ -225,12 +209,6 @@ impl Handler for ProtectedMm {
     fn rest(this: &Protector<Self>) -> bool {
         let mut state = this.handler.state.lock();
         if !state.record.is_idle() {
-            return false;
-        }
-        let recent = jiffies().wrapping_sub(state.last) < milliseconds(REST);
-        if recent && !state.closing {
-            drop(state);
-            this.rest(REST);
             return false;
         }
         state.closing = true;
