@@ -19,7 +19,7 @@ use kernel::types::Opaque;
 
 /// # Invariants
 ///
-/// If `started`, `raw` was started by `sdp_h_watch_start`, and this does not move. `idle` is
+/// If `started`, `raw` was started by `sdp_h_watch_start`, and this stays in its box. `idle` is
 /// accessed under the lock of the C side while `raw` is in its list, else by the handle alone.
 struct Inner<T> {
     raw: Opaque<c::sdp_h_watch>,
@@ -55,7 +55,7 @@ extern "C" fn give_up<T>(raw: *mut c::sdp_h_watch) {
 }
 
 /// A watched range of a process's address space. May be dropped in any context.
-pub(crate) struct Watched<T: Send + 'static>(DropInWorker<Inner<T>>);
+pub(crate) struct Watched<T: Send + 'static>(DropInWorker<KBox<Inner<T>>>);
 
 impl<T: Send + 'static> Watched<T> {
     /// Starts watching memory of the calling process. Context: process, sleeps.
@@ -64,14 +64,15 @@ impl<T: Send + 'static> Watched<T> {
         let start = address & !(super::pin::PAGE - 1);
         let end = end.checked_next_multiple_of(super::pin::PAGE);
         let size = end.ok_or(EINVAL)?.saturating_sub(start);
-        let mut inner = DropInWorker::new(Inner {
+        let inner = Inner {
             raw: Opaque::zeroed(),
             started: false,
             memory: (current_mm(), address, len),
             idle: UnsafeCell::new(None),
             _module: ModuleRef::new(),
-        })?;
-        // SAFETY: `raw` stays where it is; if this fails, nothing refers to it. Else the drop stops
+        };
+        let mut inner = DropInWorker::new(KBox::new(inner, GFP_KERNEL)?)?;
+        // SAFETY: `raw` stays in its box; if this fails, nothing refers to it. Else the drop stops
         // it.
         to_result(unsafe {
             c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))
