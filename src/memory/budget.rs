@@ -24,15 +24,33 @@ pub(crate) enum Use {
     Receive,
 }
 
+/// Pages or events.
+pub(crate) struct Count(Atomic<i64>);
+
+impl Count {
+    const fn new() -> Self {
+        Count(Atomic::new(0))
+    }
+
+    /// Adds to it, and returns the sum.
+    pub(super) fn add(&self, n: i64) -> i64 {
+        self.0.fetch_add(n, Relaxed).wrapping_add(n)
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed).max(0) as u64
+    }
+}
+
 /// Pages pinned for each [`Use`].
-struct Pinned([Atomic<i64>; 2]);
+struct Pinned([Count; 2]);
 
 impl Pinned {
     const fn new() -> Self {
-        Pinned([Atomic::new(0), Atomic::new(0)])
+        Pinned([Count::new(), Count::new()])
     }
 
-    fn of(&self, purpose: Use) -> &Atomic<i64> {
+    fn of(&self, purpose: Use) -> &Count {
         let [send, receive] = &self.0;
         match purpose {
             Use::Send => send,
@@ -49,11 +67,11 @@ pub(crate) struct Account {
     params: Arc<Params>,
     pinned: Pinned,
     /// Number of times the limit was reached.
-    refused: Atomic<i64>,
+    pub(crate) refused: Count,
     /// Number of times the user's `RLIMIT_MEMLOCK` was reached.
-    unlockable: Atomic<i64>,
+    pub(crate) unlockable: Count,
     /// Number of times memory was still pinned from an earlier call.
-    hits: Atomic<i64>,
+    pub(crate) hits: Count,
 }
 
 impl Account {
@@ -61,53 +79,29 @@ impl Account {
         let account = Account {
             params,
             pinned: Pinned::new(),
-            refused: Atomic::new(0),
-            unlockable: Atomic::new(0),
-            hits: Atomic::new(0),
+            refused: Count::new(),
+            unlockable: Count::new(),
+            hits: Count::new(),
         };
         Ok(Arc::new(account, GFP_KERNEL)?)
     }
 
     /// Returns the number of pages pinned for one use.
     pub(crate) fn pinned(&self, purpose: Use) -> u64 {
-        self.pinned.of(purpose).load(Relaxed).max(0) as u64
-    }
-
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Relaxed).max(0) as u64
-    }
-
-    pub(crate) fn unlockable(&self) -> u64 {
-        self.unlockable.load(Relaxed).max(0) as u64
-    }
-
-    pub(super) fn count_unlockable(&self) {
-        self.unlockable.add(1, Relaxed);
-    }
-
-    pub(crate) fn hits(&self) -> u64 {
-        self.hits.load(Relaxed).max(0) as u64
-    }
-
-    pub(super) fn count_hit(&self) {
-        self.hits.add(1, Relaxed);
+        self.pinned.of(purpose).get()
     }
 
     pub(crate) fn clear(&self) {
-        self.hits.store(0, Relaxed);
-        self.refused.store(0, Relaxed);
-        self.unlockable.store(0, Relaxed);
+        for count in [&self.hits, &self.refused, &self.unlockable] {
+            count.0.store(0, Relaxed);
+        }
     }
 
     /// Charges `pages` to the account. `None` if the limit is reached.
     pub(crate) fn charge(self: &Arc<Self>, purpose: Use, pages: usize) -> Option<Charge> {
         let n = i64::try_from(pages).ok()?;
-        let all = ALL.of(purpose).fetch_add(n, Relaxed).wrapping_add(n);
-        let mine = self
-            .pinned
-            .of(purpose)
-            .fetch_add(n, Relaxed)
-            .wrapping_add(n);
+        let all = ALL.of(purpose).add(n);
+        let mine = self.pinned.of(purpose).add(n);
         let charge = Charge {
             account: self.clone(),
             purpose,
@@ -117,7 +111,7 @@ impl Account {
         if mine == n || (all <= most && mine <= most_each) {
             return Some(charge);
         }
-        self.refused.add(1, Relaxed);
+        self.refused.add(1);
         None
     }
 
@@ -169,8 +163,8 @@ impl Charge {
     }
 
     fn give_back(&mut self, n: i64) {
-        ALL.of(self.purpose).fetch_sub(n, Relaxed);
-        self.account.pinned.of(self.purpose).fetch_sub(n, Relaxed);
+        ALL.of(self.purpose).add(n.wrapping_neg());
+        self.account.pinned.of(self.purpose).add(n.wrapping_neg());
         self.pages = self.pages.wrapping_sub(n);
     }
 }

@@ -306,7 +306,7 @@ impl Block<Charged> {
                 self.sync(false);
                 self.data.held.xchg(true, Full);
                 self.data.watched = Some(watched);
-                account.count_hit();
+                account.hits.add(1);
                 return Ok(len);
             }
         }
@@ -350,7 +350,7 @@ impl Block<Charged> {
         let locked = match counted {
             Accounting::ByNotice => None,
             _ => Some(Locked::new(pages).ok_or_else(|| {
-                account.count_unlockable();
+                account.unlockable.add(1);
                 watch::shrink(pages);
                 EPERM
             })?),

@@ -261,9 +261,9 @@ impl Netns {
                 if left == Some(0) {
                     if let Some(u) = sockets.users.remove(&uid) {
                         let mut totals = self.totals.lock();
-                        totals.pin_refusals += u.account.refused();
-                        totals.pin_unlockable += u.account.unlockable();
-                        totals.pin_hits += u.account.hits();
+                        totals.pin_refusals += u.account.refused.get();
+                        totals.pin_unlockable += u.account.unlockable.get();
+                        totals.pin_hits += u.account.hits.get();
                     }
                 }
                 // the mutex before the spinlock
@@ -303,9 +303,9 @@ impl Netns {
             let mut sockets = self.sockets.lock();
             sum.add(&self.totals.lock());
             for User { account, .. } in sockets.users.values() {
-                sum.pin_refusals += account.refused();
-                sum.pin_unlockable += account.unlockable();
-                sum.pin_hits += account.hits();
+                sum.pin_refusals += account.refused.get();
+                sum.pin_unlockable += account.unlockable.get();
+                sum.pin_hits += account.hits.get();
                 sum.pinned_send += account.pinned(Use::Send);
                 sum.pinned_receive += account.pinned(Use::Receive);
             }
