@@ -33,7 +33,6 @@ pub mod message;
 mod adverts;
 mod connection;
 mod credits;
-mod modes;
 pub(crate) mod named;
 mod resize;
 mod sequence;

@@ -118,7 +118,6 @@ pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord, ZeroCopy};
 use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::message::Mode;
-use super::modes::Modes;
 use super::resize::{LocalBuffers, RemoteBuffers};
 
 /// Size of receive buffers by which an OFED peer shows that it has zero copy.
@@ -170,7 +169,10 @@ enum End {
 pub struct Connection {
     send: SendWindow,
     receive: ReceiveWindow,
-    modes: Modes,
+    /// Mode of the half that this end sends on.
+    send_mode: Mode,
+    /// Mode of the half that this end receives on.
+    receive_mode: Mode,
     zero_copy: ZeroCopy,
     own_sources: OwnSources,
     stale_record: StaleRecord,
@@ -217,7 +219,8 @@ impl Connection {
         Connection {
             send: SendWindow::new(parameters.credits),
             receive: ReceiveWindow::new(parameters.posted),
-            modes: Modes::new(),
+            send_mode: Mode::Combined,
+            receive_mode: Mode::Combined,
             zero_copy: parameters.zero_copy,
             own_sources: OwnSources::new(),
             stale_record: StaleRecord::default(),
@@ -324,7 +327,7 @@ impl Connection {
 
     /// Returns the mode of the sending half.
     pub fn send_mode(&self) -> Mode {
-        self.modes.send
+        self.send_mode
     }
 
     /// Returns true once DisConn was sent: nothing can be sent any more.

@@ -236,15 +236,21 @@ impl Connection {
     }
 
     /// Handles a ModeChange. Returns true if the change returns the sink adverts of this end.
+    ///
+    /// Both halves begin Combined. The source changes its half to Buffered, or to Pipelined and
+    /// back. The sink may only end Buffered mode, which this end never sets as a source.
     fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
-        let before = self.modes.receive;
-        let adverts = self.peer_sources.outstanding();
-        self.modes.peer_changes(receiver_sends, mode, adverts)?;
-        let left = before == Mode::Pipelined && self.modes.receive == Mode::Combined;
-        if left {
-            self.peer_sources.void()?;
+        let before = core::mem::replace(&mut self.receive_mode, mode);
+        match (before, mode) {
+            _ if receiver_sends => Err(Violation::ModeChange),
+            (Mode::Combined, Mode::Buffered) if !self.peer_sources.outstanding() => Ok(false),
+            (Mode::Combined, Mode::Pipelined) => Ok(false),
+            (Mode::Pipelined, Mode::Combined) => {
+                self.peer_sources.void()?;
+                Ok(self.own_sinks.void())
+            }
+            _ => Err(Violation::ModeChange),
         }
-        Ok(left && self.own_sinks.void())
     }
 
     /// Handles stream bytes outside of adverts.
@@ -269,7 +275,7 @@ impl Connection {
         }
         let kept = self
             .peer_sources
-            .advertised(advert, inline, self.modes.receive)?;
+            .advertised(advert, inline, self.receive_mode)?;
         if self.is_starved() {
             self.peer_sources.refuse();
             return Ok(Event::None);
@@ -287,7 +293,7 @@ impl Connection {
             // The advert has crossed the DisConn of this end.
             return Ok(Event::None);
         }
-        let pipelined = self.modes.send == Mode::Pipelined;
+        let pipelined = self.send_mode == Mode::Pipelined;
         if !self.peer_sinks.advertised(advert, mseq_ack, pipelined)? {
             return Ok(Event::None);
         }

@@ -243,7 +243,7 @@ impl Connection {
 
     /// Returns the due change of mode: peers that run this module get SrcAvails in Pipelined mode.
     fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
-        let mode = match (self.modes.send, self.pipelined || offer.source.is_some()) {
+        let mode = match (self.send_mode, self.pipelined || offer.source.is_some()) {
             (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
             (Mode::Pipelined, false) if self.peer_sinks.may_leave() => Mode::Combined,
             _ => return None,
@@ -251,7 +251,7 @@ impl Connection {
         if self.own_sources.outstanding() || self.send_closed || self.holds_back() {
             return None;
         }
-        self.modes.send = mode;
+        self.send_mode = mode;
         let change = Body::ModeChange {
             receiver_sends: false,
             mode,

@@ -28,7 +28,7 @@ impl Connection {
     /// credits. Otherwise the block would wait for other blocks or for the peer's advert, or its
     /// size is out of range: better copy.
     pub fn can_advertise(&self, size: u32) -> bool {
-        let limit = match self.modes.send {
+        let limit = match self.send_mode {
             Mode::Buffered => 0,
             Mode::Combined => 1,
             Mode::Pipelined => self.adverts_less(self.own_sinks.count()),
@@ -135,7 +135,7 @@ impl Connection {
     /// there are credits: the peer sends Pipelined, and has no unfinished source adverts.
     pub fn can_offer_sink(&self, size: u32) -> bool {
         self.zero_copy != ZeroCopy::Off
-            && self.modes.receive == Mode::Pipelined
+            && self.receive_mode == Mode::Pipelined
             && (self.least_sink()..=LARGEST).contains(&size)
             && self
                 .own_sinks
