@@ -142,7 +142,7 @@ impl Connection {
                 self.stats.resets += 1;
                 self.done_with_error(sk, ECONNRESET, wakeups);
             }
-            Event::Suspended { .. } => {
+            Event::Suspended => {
                 self.stats.suspended += 1;
                 self.done_with_error(sk, ECONNRESET, wakeups);
             }

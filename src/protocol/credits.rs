@@ -107,29 +107,22 @@ impl SendWindow {
         self.sent
     }
 
-    /// Returns the number of messages that the peer has not acknowledged.
-    pub(super) fn unacknowledged(&self) -> u32 {
-        self.sent.wrapping_sub(self.acked)
-    }
-
     /// Returns the credits, before reserves.
     pub(super) fn credits(&self) -> u16 {
-        let used = self.unacknowledged();
+        let used = self.sent.wrapping_sub(self.acked);
         u32::from(self.bufs).saturating_sub(used) as u16
     }
 
-    /// Applies the window of a received message. Returns true if the credits have increased.
-    pub(super) fn update(&mut self, mseq_ack: u32, bufs: u16) -> Result<bool, Violation> {
+    /// Applies the window of a received message.
+    pub(super) fn update(&mut self, mseq_ack: u32, bufs: u16) -> Result<(), Violation> {
         if after(mseq_ack, self.sent) {
             return Err(Violation::AckBeyondSent);
         }
         if after(self.acked, mseq_ack) {
             return Err(Violation::AckBackwards);
         }
-        let before = self.credits();
-        self.acked = mseq_ack;
-        self.bufs = bufs;
-        Ok(self.credits() > before)
+        (self.acked, self.bufs) = (mseq_ack, bufs);
+        Ok(())
     }
 
     /// Uses one credit. Returns the message's MSeq.

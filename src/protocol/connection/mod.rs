@@ -148,17 +148,6 @@ pub struct Parameters {
     pub zero_copy: ZeroCopy,
 }
 
-/// Reason, other than DisConn, that nothing more is sent or received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The peer sent AbortConn.
-    Aborted,
-    /// The peer sent SuspComm.
-    Suspended,
-    /// The peer violated the protocol.
-    Violated,
-}
-
 /// Protocol state of one end of a connection.
 ///
 /// The owner calls [`receive`](Connection::receive) for every message, in the order of arrival,
@@ -201,7 +190,8 @@ pub struct Connection {
     receive_closed: bool,
     /// Set until the first message, if the peer must not send before that.
     greets: bool,
-    end: Option<End>,
+    /// Set by AbortConn, SuspComm or a violation of the peer: nothing more is sent or received.
+    ended: bool,
     /// Offer with which [`transmit`](Connection::transmit) was idle; `None` after any change.
     idle: Option<Idle>,
 }
@@ -245,7 +235,7 @@ impl Connection {
             send_closed: false,
             receive_closed: false,
             greets: false,
-            end: None,
+            ended: false,
             idle: None,
         }
     }
@@ -345,16 +335,6 @@ impl Connection {
         self.send_closed && self.receive_closed
     }
 
-    /// Returns true if the peer suspended the connection.
-    pub fn suspended(&self) -> bool {
-        self.end == Some(End::Suspended)
-    }
-
-    /// Returns true if the peer aborted the connection.
-    pub fn aborted(&self) -> bool {
-        self.end == Some(End::Aborted)
-    }
-
     /// Returns true if [`transmit`](Connection::transmit) would send a credit update without any
     /// other message, with `posted` receive buffers posted.
     pub fn credit_update_due(&self, posted: u16) -> bool {
@@ -414,7 +394,7 @@ impl Connection {
 
     /// Returns true while messages can be exchanged.
     fn live(&self) -> bool {
-        self.end.is_none() && !self.finished()
+        !self.ended && !self.finished()
     }
 
     /// Returns true if the peer runs this module, by its MaxAdverts.

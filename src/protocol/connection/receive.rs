@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail};
 use super::super::Violation;
-use super::{Connection, End, PAYLOAD_CREDITS};
+use super::{Connection, PAYLOAD_CREDITS};
 
 /// Events for the layer above, besides payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,7 @@ pub enum Event {
     PeerAborted,
     /// The peer has suspended the connection, to rebuild it at another service ID. This end does
     /// not follow the peer to that service; the connection ends here without an error.
-    Suspended {
-        /// Service ID that the peer proposes.
-        service_id: u64,
-    },
+    Suspended,
     /// The peer requests receive buffers of this many bytes (with or without BSDH, by
     /// implementation). [`Connection::resize_receive`] replies.
     ReceiveSizeRequested(u32),
@@ -72,8 +69,6 @@ pub struct Received {
     pub urgent: bool,
     /// Event.
     pub event: Event,
-    /// The credits have increased: messages that wait for credits may be sent.
-    pub credits_gained: bool,
 }
 
 impl Received {
@@ -85,7 +80,6 @@ impl Received {
             urgent_pending: false,
             urgent: false,
             event: Event::None,
-            credits_gained: false,
         }
     }
 }
@@ -103,13 +97,13 @@ impl Connection {
     ///
     /// [`Violation`]: the peer broke the protocol; abort the connection without another message.
     pub fn receive(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
-        if self.end.is_some() {
+        if self.ended {
             return Ok(Received::new(Mid::Data));
         }
         self.idle = None;
         let result = self.take(bytes, length);
         if result.is_err() {
-            self.end = Some(End::Violated);
+            self.ended = true;
         }
         result
     }
@@ -121,7 +115,7 @@ impl Connection {
         }
         self.receive.receive(message.mseq)?;
         let mut received = Received::new(message.body.mid());
-        received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
+        self.send.update(message.mseq_ack, message.bufs)?;
         self.peer_sources.acknowledged(message.mseq_ack);
         self.peer_sinks.acknowledged(message.mseq_ack);
         self.local.consumed();
@@ -164,12 +158,12 @@ impl Connection {
                 received.event = Event::PeerClosed;
             }
             Body::AbortConn => {
-                self.end = Some(End::Aborted);
+                self.ended = true;
                 received.event = Event::PeerAborted;
             }
-            Body::SuspComm { service_id } => {
-                self.end = Some(End::Suspended);
-                received.event = Event::Suspended { service_id };
+            Body::SuspComm { .. } => {
+                self.ended = true;
+                received.event = Event::Suspended;
             }
             Body::ModeChange {
                 receiver_sends,
@@ -187,7 +181,7 @@ impl Connection {
             Body::ChRcvBufAck { size } => {
                 let edge = message.mseq_ack.wrapping_add(message.bufs.into());
                 let last = (!self.own_line()).then_some(edge);
-                received.credits_gained |= self.remote.answered(size, last);
+                self.remote.answered(size, last);
             }
             Body::RdmaRdCompl { size } => {
                 self.peer_knows = true;

@@ -154,7 +154,7 @@ fn an_advert_that_nobody_reads_stops_nobody() {
         assert_eq!(spend(&mut pair), [Mid::SendSm], "{buffers}");
         // the peer announces buffers again, and the bytes continue
         (pair.ack, pair.bufs) = (pair.end.mseq_sent(), 9);
-        assert!(pair.gets(Body::Data, 0).unwrap().credits_gained);
+        pair.gets(Body::Data, 0).unwrap();
         assert_eq!(pair.sends().1.kind, Mid::Data);
     }
 }

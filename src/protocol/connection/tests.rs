@@ -231,7 +231,7 @@ fn credits_are_reserved() {
     assert_eq!(pair.end.credits(), 0);
     pair.ack = 3;
     pair.bufs = 2;
-    assert!(pair.gets(Body::Data, 0).unwrap().credits_gained);
+    pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends_all(), [Mid::DisConn]);
 }
 
@@ -346,7 +346,6 @@ fn urgent_bytes_are_announced_once() {
 fn abort_and_suspension_end_everything() {
     let mut pair = Pair::new();
     assert_eq!(pair.event(Body::AbortConn), Event::PeerAborted);
-    assert!(pair.end.aborted() && !pair.end.suspended());
     pair.offer.queued = 10;
     pair.end.shutdown_send();
     assert!(pair.is_idle());
@@ -354,8 +353,7 @@ fn abort_and_suspension_end_everything() {
 
     let mut pair = Pair::new();
     let suspend = Body::SuspComm { service_id: 77 };
-    assert_eq!(pair.event(suspend), Event::Suspended { service_id: 77 });
-    assert!(pair.end.suspended());
+    assert_eq!(pair.event(suspend), Event::Suspended);
     assert!(pair.is_idle());
 }
 
@@ -463,6 +461,7 @@ fn answers_to_what_was_never_said() {
 #[test]
 fn receive_buffers_grow_when_asked() {
     let mut pair = Pair::new();
+    pair.end.resize_receive(8208, 0); // without a request
     let requested = Event::ReceiveSizeRequested(32768);
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), Event::None);
@@ -495,8 +494,7 @@ fn larger_buffers_are_asked_for_under_load() {
     assert_eq!(pair.sends().0.body, Body::ChRcvBuf { size: 32784 });
     assert_eq!(pair.sends().0.payload, 2048);
     pair.ack = 9;
-    let received = pair.gets(Body::ChRcvBufAck { size: 32784 }, 0).unwrap();
-    assert!(received.credits_gained);
+    pair.gets(Body::ChRcvBufAck { size: 32784 }, 0).unwrap();
     assert_eq!(pair.end.max_payload(), 32768);
     assert_eq!(pair.sends().0.payload, 32768);
 }
