@@ -79,27 +79,39 @@ impl SdpSock {
         timeout: isize,
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
-        let most = self.params().recv_poll();
-        let limit = busy_poll.limit(most);
+        let limit = busy_poll.limit(self.params().recv_poll());
         // before the first check, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
-            // excludes the caller's other work for its peer
-            let start = Instant::<Monotonic>::now();
-            let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
-            if polls {
-                self.connection().end_polling();
-                if !come && self.event_seq() == seq {
-                    self.progress();
-                }
-            }
-            let r = match come {
-                true => Ok(timeout),
-                false => self.sleep(seq, timeout),
-            };
-            busy_poll.learn(start.elapsed(), most);
-            r
+            self.watch_then_sleep(seq, timeout, busy_poll, limit, polls)
         })
+    }
+
+    /// Polls for an event after `seq` for `limit`, then sleeps. `polls`: also polls for
+    /// completions, as a registered caller. Records the time of both, which excludes the caller's
+    /// work for its peer before and after.
+    fn watch_then_sleep(
+        &self,
+        seq: i32,
+        timeout: isize,
+        busy_poll: &BusyPoll,
+        limit: Delta,
+        polls: bool,
+    ) -> Result<isize> {
+        let start = Instant::<Monotonic>::now();
+        let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
+        if polls {
+            self.connection().end_polling();
+            if !come && self.event_seq() == seq {
+                self.progress();
+            }
+        }
+        let r = match come {
+            true => Ok(timeout),
+            false => self.sleep(seq, timeout),
+        };
+        busy_poll.learn(start.elapsed(), self.params().recv_poll());
+        r
     }
 
     /// Waits on a local connection for an event after `seq`: polls first, then sleeps. Returns the
@@ -111,18 +123,8 @@ impl SdpSock {
         timeout: isize,
     ) -> Result<isize> {
         let busy_poll = &self.data().busy_poll;
-        let most = self.params().recv_poll();
-        let limit = busy_poll.limit(most);
-        lock.unlocked(|| {
-            let start = Instant::<Monotonic>::now();
-            let come = limit > Delta::ZERO && self.watch(seq, limit, false);
-            let r = match come {
-                true => Ok(timeout),
-                false => self.sleep(seq, timeout),
-            };
-            busy_poll.learn(start.elapsed(), most);
-            r
-        })
+        let limit = busy_poll.limit(self.params().recv_poll());
+        lock.unlocked(|| self.watch_then_sleep(seq, timeout, busy_poll, limit, false))
     }
 
     /// Waits on a local connection until all sockets together may have memory again.
