@@ -2,16 +2,19 @@
 
 //! State of one send call: its copied bytes and its zero-copy bytes.
 
-use super::send_space::Space;
-use crate::conn::send_queue::LARGE_CHUNK;
+use crate::conn::send_queue::{OpenChunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::zcopy::memory::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
+use crate::memory::pressure;
 use crate::sys::bindings;
+use crate::sys::errno::EPIPE;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::Locked;
+use crate::sys::rdma::mapper::Mapper;
 use core::ops::Range;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 pub(super) struct Call<'a> {
     /// Set once the call is counted and classified.
@@ -271,4 +274,53 @@ impl<'a> Call<'a> {
 /// Returns true if the call may choose between copy and zero copy.
 pub(super) fn may_choose(message: &SendMsg<'_>) -> bool {
     message.flags() & bindings::MSG_OOB == 0 && !message.is_spliced()
+}
+
+/// Space in the send queue for the next copied bytes. The chunk in this space is open: the holder
+/// closes the chunk before it releases the socket lock.
+#[derive(Default)]
+pub(super) struct Space {
+    /// Maximum number of bytes to copy.
+    pub(super) bytes: usize,
+    /// Chunk to copy to, if any.
+    pub(super) chunk: Option<OpenChunk>,
+    /// Size of the chunk to allocate.
+    pub(super) size: usize,
+    /// Mapper for the chunk to allocate.
+    pub(super) mapper: Option<Arc<Mapper>>,
+}
+
+impl Space {
+    /// Finds space for a copy of `want` bytes. Returns false if the send queue is full.
+    ///
+    /// Errors: `EPIPE`: the connection is lost.
+    #[inline]
+    pub(super) fn find(&mut self, sk: &SdpSock, c: &mut Connection, want: usize) -> Result<bool> {
+        if !c.connected() {
+            return Err(EPIPE.into());
+        }
+        // as on TCP, at most this many bytes may be unsent
+        let enough = c.options.not_sent_lowat as usize;
+        let is_enough = enough != 0 && c.tx.unsent() >= enough;
+        let free = sk.sndbuf().saturating_sub(c.tx.queued());
+        if is_enough || free == 0 || !c.tx.has_space() || c.lacks_memory() {
+            return Ok(false);
+        }
+        // occasional sends should use little memory, streams few chunks
+        let mut size = match want {
+            _ if want > MIDDLE_CHUNK || c.tx.unsent() > 0 => LARGE_CHUNK,
+            _ if want > SMALL_CHUNK => MIDDLE_CHUNK,
+            _ => SMALL_CHUNK,
+        };
+        self.chunk = c.tx.open(size);
+        if self.chunk.is_none() && pressure::is_exhausted() {
+            size = SMALL_CHUNK;
+            self.chunk = c.tx.open(size);
+        }
+        if self.chunk.is_none() {
+            self.mapper = c.mapper();
+        }
+        (self.bytes, self.size) = (free, size);
+        Ok(true)
+    }
 }

@@ -46,7 +46,6 @@ mod receive;
 mod receive_call;
 mod release;
 mod send;
-mod send_space;
 mod splice;
 mod timer;
 mod upcalls;

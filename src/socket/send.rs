@@ -2,8 +2,7 @@
 
 //! sendmsg(2) and the calls that end in it: write(2), send(2), sendfile(2), splice(2).
 
-use super::call::{may_choose, Call};
-use super::send_space::Space;
+use super::call::{may_choose, Call, Space};
 use super::{local_send, netns};
 use crate::conn::room::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
