@@ -157,10 +157,10 @@ def number(word):
 
 def reasons(root=PROJECT):
     """The module's names of the reasons for TCP are those of sdp(7)."""
-    said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/outcome.rs"))}
+    said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/fallback.rs"))}
     told = re.search(r"with the reason\n\.Pq ([a-z ,]+) \.", text(root, "tools/man/sdp.7"))
     for name in sorted(said ^ set(told[1].split(", ") if told else ())):
-        yield f"the reason `{name}` for TCP is in only one of src/conn/outcome.rs and tools/man/sdp.7"
+        yield f"the reason `{name}` for TCP is in only one of src/conn/fallback.rs and tools/man/sdp.7"
 
 
 def links(root, names):

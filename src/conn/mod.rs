@@ -26,7 +26,6 @@ mod guard;
 pub(crate) mod keepalive;
 pub(crate) mod local;
 mod options;
-mod outcome;
 mod polling;
 pub(crate) mod receive_queue;
 pub(crate) mod room;
@@ -46,8 +45,8 @@ pub(crate) mod zcopy;
 
 pub(crate) use self::accept_queue::{BacklogSlot, Listener};
 pub(crate) use self::close::FIN_TIME;
+pub(crate) use self::fallback::FallbackReason;
 pub(crate) use self::options::{Options, Threshold};
-pub(crate) use self::outcome::FallbackReason;
 
 use self::busy_poll::BusyPoll;
 use self::closing::Closing;
