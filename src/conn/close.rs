@@ -73,13 +73,13 @@ impl Connection {
                 self.set_timer(sk, Timer::Close, time);
             }
             CloseAction::Limit => {
-                let connected = self.cm.link().is_some() || self.living_link().is_some();
+                let connected = self.cm.link.is_some() || self.living_link().is_some();
                 if connected && !self.timers.is_set(Timer::Close) {
                     self.set_timer(sk, Timer::Close, FIN_TIME)
                 }
             }
             CloseAction::Prolong => {
-                let due = self.alive.last_progress().wrapping_add(FIN_TIME);
+                let due = self.alive.last_progress.wrapping_add(FIN_TIME);
                 self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
             }
             CloseAction::Cut => self.cut(sk),
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     fn fail_link(&self, wakeups: &mut Wakeups) {
-        if let Some(link) = self.cm.link() {
+        if let Some(link) = &self.cm.link {
             link.fail();
         }
         wakeups.add_if(self.living_link().is_some(), Wakeup::Disconnect);

@@ -24,10 +24,10 @@ const STALE_TIME: Jiffies = seconds(24);
 
 /// Resolver and link of a connection. Protected by the connection's spinlock.
 pub(crate) struct Cm {
-    /// Dropped when no longer needed.
-    link: Option<Arc<CmLink<SdpSock>>>,
+    /// Link of the request or reply. Dropped when no longer needed.
+    pub(crate) link: Option<Arc<CmLink<SdpSock>>>,
     /// Resolves address and route of the peer, until the request is sent.
-    resolver: Option<Arc<Resolver<SdpSock>>>,
+    pub(crate) resolver: Option<Arc<Resolver<SdpSock>>>,
     /// Request to a listener of this namespace whose backlog is full.
     pub(crate) repeated: Option<LocalRequest>,
     /// Destination of the last connect(2), with its interface.
@@ -36,8 +36,9 @@ pub(crate) struct Cm {
     since: Jiffies,
     /// Number of rejects because of stale connections.
     stale: u8,
-    /// Number of times that the peer has refused the path MTU.
-    mtu_steps: u8,
+    /// Number of times that the peer has refused the path MTU: the next request's is as many steps
+    /// below the route's.
+    pub(super) mtu_steps: u8,
 }
 
 /// Objects of a closed connection that remain below the socket.
@@ -95,11 +96,6 @@ impl Cm {
         self.target.map_or(0, |to| to.scope)
     }
 
-    /// Resolves the same address again.
-    pub(crate) fn search_again(&mut self, resolver: Arc<Resolver<SdpSock>>) {
-        self.resolver = Some(resolver);
-    }
-
     /// Counts a reject because of a stale connection or, with `mtu`, because of the path MTU.
     /// Returns the destination of the next request; `None` after too many rejects.
     pub(crate) fn retry_with(&mut self, mtu: bool) -> Option<Address> {
@@ -114,29 +110,9 @@ impl Cm {
         self.target
     }
 
-    /// Returns the number of steps by which the next request's path MTU is below the route's.
-    pub(crate) fn mtu_steps(&self) -> u8 {
-        self.mtu_steps
-    }
-
     /// Returns the resolver with this id, if it is still the socket's current one.
     pub(crate) fn resolver(&self, search: ResolverId) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
-    }
-
-    /// Cancels the resolver.
-    #[must_use]
-    pub(crate) fn end_search(&mut self) -> Option<Arc<Resolver<SdpSock>>> {
-        self.resolver.take()
-    }
-
-    /// Stores the link of a request or reply.
-    pub(crate) fn begin(&mut self, link: Arc<CmLink<SdpSock>>) {
-        self.link = Some(link);
-    }
-
-    pub(crate) fn link(&self) -> Option<&Arc<CmLink<SdpSock>>> {
-        self.link.as_ref()
     }
 
     /// Returns true if the link is closed.
@@ -214,11 +190,11 @@ impl SdpSock {
         let (link, local) = {
             let c = self.connection();
             let local = c.living_link().map(|l| l.id());
-            if (c.cm.link().is_some() || local.is_some()) && !c.closing.has_begun() {
+            if (c.cm.link.is_some() || local.is_some()) && !c.closing.has_begun() {
                 // the socket has another connection already
                 return;
             }
-            (c.cm.link().cloned(), local)
+            (c.cm.link.clone(), local)
         };
         match (link, local) {
             (Some(link), _) => link.disconnect(),

@@ -105,11 +105,6 @@ impl Fallback {
         }
     }
 
-    /// Returns `SDP_ROUTE`, if the socket has a choice.
-    pub(crate) fn route(&self) -> Option<Route> {
-        self.route
-    }
-
     /// Returns the protocol for `SDP_INFO`.
     pub(crate) fn info(&self) -> u32 {
         match self.phase {

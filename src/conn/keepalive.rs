@@ -16,11 +16,11 @@ use kernel::prelude::*;
 /// Times and counts of the peer's last replies.
 pub(crate) struct Liveness {
     /// Time of the last message from the peer.
-    last: Jiffies,
+    pub(crate) last: Jiffies,
     /// Time of the last acknowledged bytes, or at which bytes began to wait.
-    last_progress: Jiffies,
+    pub(crate) last_progress: Jiffies,
     /// Keepalive probes sent since the last message from the peer.
-    probes: u32,
+    pub(crate) probes: u32,
     /// Number of completed sends at the last check by [`check_acks`].
     completions: Wrapping<u64>,
     /// Number of checks since the last new completion.
@@ -53,19 +53,6 @@ impl Liveness {
     /// Records that bytes were acknowledged, or begin to wait.
     pub(crate) fn progress(&mut self, now: Jiffies) {
         self.last_progress = now;
-    }
-
-    pub(crate) fn last(&self) -> Jiffies {
-        self.last
-    }
-
-    /// Returns the time of the last acknowledged bytes, or at which bytes began to wait.
-    pub(crate) fn last_progress(&self) -> Jiffies {
-        self.last_progress
-    }
-
-    pub(crate) fn probes(&self) -> u32 {
-        self.probes
     }
 }
 

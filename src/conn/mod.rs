@@ -271,15 +271,9 @@ impl Connection {
         self.zcopy.with(Zcopy::forget);
         self.closing.renew();
         self.cork = Cork::new();
-        self.polling.reset();
+        self.polling.armed = false;
         (self.unsignaled, self.held) = (0, None);
         self.alive = Liveness::new();
-    }
-
-    /// Starts with a new endpoint that has the first receive buffers.
-    pub(crate) fn attach(&mut self, endpoint: Endpoint) {
-        self.endpoint = Some(endpoint);
-        self.alive.begin(jiffies());
     }
 
     /// Returns the maximum payload of a message to the peer.

@@ -13,7 +13,7 @@ pub(crate) struct Polling {
     /// Callers that poll instead of waiting for a notification.
     callers: u32,
     /// True if the receive notification is armed ([`Arming::Armed`]) and has not fired since.
-    armed: bool,
+    pub(super) armed: bool,
 }
 
 impl Polling {
@@ -22,10 +22,6 @@ impl Polling {
             callers: 0,
             armed: false,
         }
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.armed = false;
     }
 }
 

@@ -25,7 +25,7 @@ impl Connection {
             Completion::Failed { status } => return self.failed(sk, status, wakeups),
         };
         if sk.state() == State::SynRecv {
-            if let Some(link) = self.cm.link() {
+            if let Some(link) = &self.cm.link {
                 link.message_arrived();
             }
         }
@@ -152,7 +152,7 @@ impl Connection {
             Event::SinkAdvert { returned } => self.sink_came(returned, wakeups),
             Event::SinksReturned => self.sink_void(wakeups),
             Event::ReceiveSizeRequested(size) => {
-                self.rx_buffers.want(size);
+                self.rx_buffers.wanted = Some(size);
                 sk.schedule(JOB_RESIZE);
             }
             _ => {}

@@ -110,7 +110,7 @@ pub(crate) struct RxBuffers {
     /// Permission for large buffers.
     large: Option<LargeRight>,
     /// Size requested by ChRcvBuf, until [`resize`] has replied.
-    wanted: Option<u32>,
+    pub(super) wanted: Option<u32>,
 }
 
 impl RxBuffers {
@@ -145,11 +145,6 @@ impl RxBuffers {
 
     pub(crate) fn size(&self) -> u32 {
         self.size
-    }
-
-    /// Handles the peer's request for larger buffers.
-    pub(super) fn want(&mut self, size: u32) {
-        self.wanted = Some(size);
     }
 
     /// Doubles the number to keep posted, as far as the receive queue allows.

@@ -13,7 +13,7 @@ impl Connection {
     }
 
     pub(crate) fn link(&self) -> Option<Arc<CmLink<SdpSock>>> {
-        self.cm.link().cloned()
+        self.cm.link.clone()
     }
 
     /// Returns the MSeq of the last messages sent and received.

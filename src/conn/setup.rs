@@ -9,6 +9,7 @@ use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::time::jiffies;
 use crate::sys::vec;
 use crate::transport::{Config, Endpoint};
 use core::net::IpAddr;
@@ -18,7 +19,7 @@ use kernel::prelude::*;
 /// MaxAdverts that this module announces. Above 1: this marks peers that run this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
-const SEND_BUFFER: usize = 1024 * 1024;
+pub(crate) const SEND_BUFFER: usize = 1024 * 1024;
 /// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
 /// repeats a request for a shorter time.
 const TCP_SYN_RETRIES: u32 = 6;
@@ -37,7 +38,7 @@ pub(crate) fn config(own: &Params) -> Config {
 pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     let mut config = config(sk.params());
     let c = sk.connection();
-    config.mtu_steps = c.cm.mtu_steps();
+    config.mtu_steps = c.cm.mtu_steps;
     let retries = c.options.timers(sk).syn_count;
     if c.options.syn_count != 0 || retries < TCP_SYN_RETRIES {
         config.cm_retries = retries.min(config.cm_retries.into()) as u8;
@@ -98,11 +99,7 @@ impl Prepared {
         c.tx = self.tx;
         c.rx = self.rx;
         c.rx_buffers.begin(self.spare, self.size);
-        c.attach(self.endpoint);
+        c.endpoint = Some(self.endpoint);
+        c.alive.begin(jiffies());
     }
-}
-
-/// Lets an established connection use more memory.
-pub(crate) fn grow(sk: &SdpSock) {
-    sk.grow_sndbuf(SEND_BUFFER);
 }

@@ -67,10 +67,10 @@ pub(super) fn disconnect(sk: &SdpSock, lock: &mut Locked<'_>) {
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
     c.close_on(CloseEvent::Reset, ECONNRESET);
-    if c.cm.link().is_none() {
+    if c.cm.link.is_none() {
         // the connection is not accepted yet
         c.cm.repeated = None;
-        drop(c.cm.end_search());
+        drop(c.cm.resolver.take());
     }
 }
 

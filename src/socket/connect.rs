@@ -260,7 +260,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         }
         parts.install(&mut c);
         c.begin_with(sk, large);
-        c.cm.begin(link.clone());
+        c.cm.link = Some(link.clone());
         if link.is_removing() {
             return Err(ENETDOWN.into());
         }
@@ -275,7 +275,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         if ours {
             c.request_sent(sk, patience);
         }
-        ours.then(|| c.cm.end_search())
+        ours.then(|| c.cm.resolver.take())
     };
     drop(done);
     Ok(())
@@ -370,7 +370,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
         if let Some(end) = end {
             c.timers.set(Timer::Close, end);
         }
-        c.cm.search_again(resolver.clone());
+        c.cm.resolver = Some(resolver.clone());
         below
     };
     below.destroy();

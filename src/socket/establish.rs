@@ -26,7 +26,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             _ => return,
         }
         trace::connect(sk);
-        setup::grow(sk);
+        sk.grow_sndbuf(setup::SEND_BUFFER);
         if c.slot.is_none() {
             // under the lock, which orders it before the end of connect(2)
             sk.sigio_out();

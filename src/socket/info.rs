@@ -18,7 +18,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
     if c.connected() || c.living_link().is_some() {
-        let idle = jiffies().wrapping_sub(c.alive.last()) / SECOND;
+        let idle = jiffies().wrapping_sub(c.alive.last) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = match c.local {
             Some(_) => c.max_payload(),
@@ -32,7 +32,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
     }
-    i.tcpi_probes = c.alive.probes().min(255) as u8;
+    i.tcpi_probes = c.alive.probes.min(255) as u8;
     let (unsent, in_flight) = match &c.local {
         Some(local) => (local.link.queued(), 0),
         None => (c.tx.unsent(), c.tx.queued().saturating_sub(c.tx.unsent())),
@@ -62,7 +62,7 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     }
     .into();
     i.ipproto = connection.fallback.info().into();
-    i.route = connection.fallback.route().map_or(0, |r| (r as u32).into());
+    i.route = connection.fallback.route.map_or(0, |r| (r as u32).into());
     let s = &connection.stats;
     (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent.0, s.direct_sent.0, s.direct_written.0);
     (i.rx_bytes, i.rx_read, i.rx_written) =

@@ -318,7 +318,7 @@ fn prepare(
         // until the next one; this limits it to the closing timeout of a connection.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
-        c.cm.begin(link.clone());
+        c.cm.link = Some(link.clone());
         if link.is_removing() {
             return Err(ENETDOWN.into());
         }

@@ -178,7 +178,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     }
     let (o, max_payload, route) = {
         let c = sk.connection();
-        (c.options.clone(), c.max_payload(), c.fallback.route())
+        (c.options.clone(), c.max_payload(), c.fallback.route)
     };
     let timers = o.timers(sk);
     value.give_int(match name {

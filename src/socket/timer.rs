@@ -89,7 +89,7 @@ fn overdue(sk: &SdpSock) {
             drop(c);
             return lost(sk, |c| c.slot.is_some());
         }
-        let moving = !is_past(c.alive.last_progress().wrapping_add(FIN_TIME));
+        let moving = !is_past(c.alive.last_progress.wrapping_add(FIN_TIME));
         let act = c.close_on(CloseEvent::Deadline { moving }, ETIMEDOUT);
         c.stats.timeouts += u64::from(act == CloseAction::Fail);
         let below = (act == CloseAction::Detach).then(|| c.detach());

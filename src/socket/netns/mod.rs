@@ -110,7 +110,15 @@ impl PerNet for Netns {
 
     fn init() -> impl PinInit<Self, Error> {
         all::start();
-        Netns::new()
+        try_pin_init!(Netns {
+            params: Params::new()?,
+            ports <- new_mutex!(Ports::default()),
+            sockets <- new_mutex!(Sockets::new()),
+            totals <- new_mutex!(Stats::new()),
+            summing <- new_mutex!(()),
+            peer_cache <- new_spinlock!(PeerCache::new(params.clone())?),
+            fixed_buffer_peers <- new_spinlock!(FixedBufferPeers::new()?),
+        })
     }
 
     fn start(this: &Arc<Self>) -> Result {
@@ -124,7 +132,7 @@ impl PerNet for Netns {
         if let Some(all) = all::lock().ok().as_deref_mut().and_then(Option::as_mut) {
             all.remove(&this.key());
         }
-        this.end();
+        this.for_each(close::namespace_ends);
     }
 }
 
@@ -168,25 +176,8 @@ impl Sockets {
 }
 
 impl Netns {
-    pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
-        try_pin_init!(Netns {
-            params: Params::new()?,
-            ports <- new_mutex!(Ports::default()),
-            sockets <- new_mutex!(Sockets::new()),
-            totals <- new_mutex!(Stats::new()),
-            summing <- new_mutex!(()),
-            peer_cache <- new_spinlock!(PeerCache::new(params.clone())?),
-            fixed_buffer_peers <- new_spinlock!(FixedBufferPeers::new()?),
-        })
-    }
-
     fn key(&self) -> usize {
         core::ptr::from_ref(self).addr()
-    }
-
-    /// Closes the remaining sockets.
-    pub(in crate::socket) fn end(&self) {
-        self.for_each(close::namespace_ends);
     }
 
     /// Adds a socket.
