@@ -4,8 +4,8 @@
 //!
 //! An [`Account`] counts the pages of one user in one network namespace; a [`Charge`] counts those
 //! of one block. Sending and receiving have separate limits, so that neither waits for the other.
-//! Each user has a part of both. A user without pinned pages in a direction may always pin one
-//! block. Beyond that, pinning is refused when the limit is reached, and the bytes are copied.
+//! Each user has a part of both limits. A user without pinned pages in a direction may always pin
+//! one block. Beyond that, pinning is refused when the limit is reached, and the bytes are copied.
 //!
 //! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
 
@@ -139,7 +139,7 @@ impl Account {
     }
 }
 
-/// Charge of one block to a user's account. Its drop uncharges the pages, in any context.
+/// Charge of one block to a user's account. The drop uncharges the pages, in any context.
 pub(crate) struct Charge {
     account: Arc<Account>,
     purpose: Use,

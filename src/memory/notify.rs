@@ -7,16 +7,16 @@ use crate::sys::net::notice::ZerocopyPiece;
 use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 
-/// Receiver of the notification that memory is released. Its drop sends the notification: in
+/// Receiver of the notification that memory is released. The drop sends the notification: in
 /// process context, after the pages are released.
 pub(crate) enum Notify {
-    /// A call with `MSG_ZEROCOPY`.
+    /// Notification of a call with `MSG_ZEROCOPY`.
     Call(#[expect(dead_code, reason = "held until it is dropped")] ZerocopyPiece),
     /// Tasks that wait to write to the memory.
     Protected(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
 }
 
-/// Accounting of memory against its user's `RLIMIT_MEMLOCK`.
+/// Accounting of pinned memory against its user's `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accounting {
     /// Accounted by the pinning code.

@@ -7,20 +7,20 @@
 //! nothing. [`crate::transport`] describes the order of steps.
 //!
 //! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`. So
-//! it cannot be unpinned, even if the caller or the connection ends. While the caller owns it, only
-//! the program accesses the memory.
+//! the memory cannot be unpinned, even if the caller or the connection ends. While the caller owns
+//! the memory, only the program accesses it.
 //!
 //! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly that memory by the same process
 //! uses it with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping changes,
-//! when memory is short, or when another block needs the space. The memory stays charged to its
+//! when memory is short, or when another block needs the space. Such memory stays charged to its
 //! user; a request beyond the limit releases it.
 //!
-//! **Notification.** A block may have a [`Notify`], which is dropped whenever the block is
-//! released.
+//! **Notification.** A block may have a [`Notify`], dropped when the block is released.
 //!
-//! **Release.** Unpinning sleeps. `Pinned::into_spare` drops it at once, in process context. The
-//! drop of a `Pinned` leaves that to the module's workqueue, so it may happen in any context.
+//! **Release.** Unpinning sleeps. `Pinned::into_spare` drops such memory at once, in process
+//! context. The drop of a `Pinned` leaves that to the module's workqueue, so it may happen in any
+//! context.
 
 mod spliced;
 
@@ -53,8 +53,7 @@ impl Pinning {
         Pinning { mapper }
     }
 
-    /// Returns the maximum number of pages in one block, 0 if the device does not support zero
-    /// copy.
+    /// Returns the maximum number of pages in one block, 0 without zero copy.
     pub(crate) fn most_pages(&self) -> usize {
         most_pages(self.mapper.as_ref())
     }
@@ -63,7 +62,7 @@ impl Pinning {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or an error of the device: copy then.
+    /// `ENOMEM`, or an error of the device: the caller has to copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
         let most = self.most_pages();
         if most == 0 {
@@ -164,8 +163,7 @@ impl Pinned {
         Ok(copy)
     }
 
-    /// Replaces the block by a copy in kernel memory, which takes over the charge. Returns the
-    /// replaced one.
+    /// Replaces the block by a copy in kernel memory, with its charge. Returns the old block.
     pub(crate) fn replace_by(&mut self, mut copy: Pinned) -> Pinned {
         copy.data.charge = self.data.charge.take();
         core::mem::replace(self, copy)
@@ -175,7 +173,7 @@ impl Pinned {
 /// A block that is not in use.
 pub(crate) enum Spare {
     Empty(Pinned),
-    /// Its memory stays pinned, unless the mapping changes or memory is short.
+    /// The block's memory stays pinned, unless the mapping changes or memory is short.
     Parked(Watched<Pinned>),
 }
 
@@ -184,7 +182,7 @@ impl Spare {
         matches!(self, Spare::Parked(watched) if watched.is_parked())
     }
 
-    /// Returns the block; `None` if it was freed while it was parked.
+    /// Returns the block; `None` if the block was freed while it was parked.
     pub(super) fn into_block(self) -> Option<Pinned> {
         match self {
             Spare::Empty(block) => Some(block),
@@ -198,7 +196,7 @@ impl Spare {
 }
 
 impl Block<Charged> {
-    /// Returns true if its memory stays pinned between transfers.
+    /// Returns true if the block's memory stays pinned between transfers.
     fn caches(&self) -> bool {
         match params::pin_cache() {
             0 => false,
@@ -213,23 +211,23 @@ impl Block<Charged> {
         self.data.clear();
     }
 
-    /// Maps the pages for the device, in the direction they were pinned for.
+    /// Maps the pages for the device, in the direction that they were pinned for.
     fn map_for(&mut self, purpose: Use, for_peer: bool) -> Result {
         self.map(purpose == Use::Receive, for_peer)
     }
 
     /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
-    /// Returns their number. They are part of one [run](SendMsg::run), or of one block if that may
-    /// stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be given access.
-    /// Context: process, sleeps, may fault. Afterwards the device is held: the caller must not
-    /// fault before it posts or releases the block.
+    /// Returns the number of bytes. The bytes are part of one [run](SendMsg::run), or of one block
+    /// if that may stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be
+    /// given access. Context: process, sleeps, may fault. After the call the device is held: the
+    /// caller must not fault before it posts or releases the block.
     ///
     /// # Errors
     ///
     /// The caller has to copy: `EOPNOTSUPP`: not memory of a program, as in splice(2), or no bytes
-    /// are left. `EFAULT`: it cannot be pinned or accessed, which a copy distinguishes. `ENOBUFS`:
-    /// the limit of this direction is reached. `EPERM`: the user's `RLIMIT_MEMLOCK` is reached.
-    /// `ENOMEM`.
+    /// are left. `EFAULT`: the memory cannot be pinned or accessed, which a copy distinguishes.
+    /// `ENOBUFS`: the limit of this direction is reached. `EPERM`: the user's `RLIMIT_MEMLOCK` is
+    /// reached. `ENOMEM`.
     pub(crate) fn pin_source(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -272,8 +270,7 @@ impl Block<Charged> {
         self.data.notify = Some(notify);
     }
 
-    /// Pins memory for the next bytes of a receive call, at most `most` bytes; otherwise like
-    /// [`Self::pin_source`].
+    /// Pins memory for up to `most` bytes of a receive call, like [`Self::pin_source`].
     pub(crate) fn pin_destination(
         &mut self,
         to: &mut RecvMsg<'_>,

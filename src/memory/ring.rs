@@ -25,7 +25,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Increases the capacity to `capacity`, if it is less.
+    /// Increases the capacity to `capacity`, unless it is larger.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 //! Spare blocks of a connection, kept for its next transfers.
 //!
 //! A busy connection keeps up to [`SPARE`] blocks, an idle one a single block. When memory is short
-//! all of them are freed. A block whose memory stays pinned (`pin_cache`) is not counted: the
+//! all spare blocks are freed. A block whose memory stays pinned (`pin_cache`) is not counted: the
 //! shrinker of [`crate::sys::watch`] frees its memory.
 
 use super::pinned::{Pinned, Pinning, Spare};
@@ -26,7 +26,7 @@ pub(crate) extern "C" fn count() -> usize {
 pub(crate) struct BlockPool {
     pinning: Pinning,
     blocks: KVec<Spare>,
-    /// Set by each use.
+    /// Set by each use of the pool.
     used: bool,
 }
 

@@ -49,8 +49,7 @@ impl Block<Charged> {
         Ok(n)
     }
 
-    /// Maps the added pages. Returns true if the peer can be given access. Context: process, may
-    /// sleep.
+    /// Maps the added pages. Returns true if the peer may get access. Context: may sleep.
     ///
     /// # Errors
     ///

@@ -8,9 +8,10 @@
 //! advertised, so that each write fault finds its block.
 //!
 //! * A task that writes to a block waits. The worker notifies the block's owner, which makes the
-//!   peer finish or return the block. Readers never wait.
-//! * An [`InFlight`] is a block in flight. Its drop makes its pages writable, except those of other
-//!   blocks. The address space's worker does this; it waits only for tasks that change mappings.
+//!   peer finish or return the block. Tasks that read the memory never wait.
+//! * An [`InFlight`] is a block in flight. The drop makes the block's pages writable, except those
+//!   of other blocks. The address space's worker does this; it waits only for tasks that change
+//!   mappings.
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
 //!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
 //!   protected; unmapped memory is no longer protected.
@@ -18,8 +19,8 @@
 //!   after mremap(2), all blocks are taken back first. Then the userfaultfd is closed, which makes
 //!   all memory writable. The next block opens another one.
 //! * Page tables do not protect from earlier pins, such as a read by direct I/O or a buffer
-//!   registered with io_uring or a device. A block with such pins is refused. This module's own
-//!   pins for sending write nothing ([`Pages::are_ours`]).
+//!   registered with io_uring or a device. A block with such pins is refused. Pins by which this
+//!   module sends write nothing ([`Pages::are_ours`]).
 //!
 //! An address space that has had no blocks for a while is dropped.
 
@@ -50,8 +51,7 @@ late_mutex! {
     mod table, TABLE: KVec<Arc<Protector<ProtectedMm>>> = KVec::new()
 }
 
-/// Owner of a block in flight: a write fault schedules these jobs of this socket
-/// ([`SockCore::schedule`]).
+/// Owner of a block in flight: a write fault [schedules](SockCore::schedule) these jobs.
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) sk: ARef<SockCore>,
@@ -149,7 +149,7 @@ impl ProtectedMm {
 ///
 /// # Errors
 ///
-/// Returns the reason on failure; the pages are unprotected then, or will be soon.
+/// Returns the reason on failure; the pages are then unprotected, or will be soon.
 pub(crate) fn protect(
     mm: &Arc<Protector<ProtectedMm>>,
     pages: &Pages,
@@ -163,7 +163,7 @@ pub(crate) fn protect(
     let id = state.record.begin(ranges.clone(), &owner);
     drop(state);
     let id = id.ok_or(Refusal::Busy)?;
-    // from now on its drop undoes all steps
+    // from now on the drop of `flight` undoes all steps
     let flight = InFlight { mm: mm.clone(), id };
     for range in ranges {
         let set = mm.set(range.start, range.end);
@@ -221,8 +221,7 @@ impl Handler for ProtectedMm {
 }
 
 impl ProtectedMm {
-    /// Handles an event. A write fault outside all blocks makes the page writable
-    /// ([`Self::clear`]).
+    /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
     /// mremap(2) returns as soon as its event is read, perhaps before this has handled it. The
     /// program may meanwhile have mapped and sent other memory at the old address: a block of that

@@ -8,8 +8,7 @@
 //! [`Record::cleared`]). No block may begin on memory with a waiting writer: a write fault is
 //! reported once, and must not wait for later blocks.
 //!
-//! Memory that the program unmaps or maps again may stay in the record: that only delays its
-//! unprotection.
+//! Memory that the program unmaps or maps again may stay recorded, and protected, for longer.
 
 use core::ops::DerefMut;
 
@@ -73,8 +72,8 @@ where
         self.all().filter(|p| p.owner.is_some()).map(|p| p.range)
     }
 
-    /// Begins a block of these ranges, before it is protected. `None`: no free slot, or a task may
-    /// wait to write to a part of it.
+    /// Begins a block of these ranges, before they are protected. `None`: no free slot, or a task
+    /// may wait to write to a part of it.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,
@@ -93,8 +92,7 @@ where
         Some(id)
     }
 
-    /// Adds a part; without an owner, one that a task waits to write to. Returns false if no slot
-    /// is free.
+    /// Adds a part; a task waits to write to one without owner. Returns false without a free slot.
     fn add(&mut self, range: Range, block: BlockId, owner: Option<O>) -> bool {
         let Some(free) = self.parts.iter_mut().find(|p| p.is_none()) else {
             return false;

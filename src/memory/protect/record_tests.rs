@@ -77,7 +77,7 @@ fn who_waits_for_what_ended_before_waits_for_nobody_else() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     r.end(a);
-    // written to before the worker has made it writable
+    // a page is written to before the worker has made it writable
     assert_eq!(touched(&mut r, 2), []);
     assert!(begin(&mut r, range(2, 1), 2).is_none());
     assert_eq!(clear(&mut r), [range(1, 4)]);
