@@ -3,9 +3,10 @@
 //! Pinned pages of programs.
 //!
 //! [`Pages`] are the pages of one segment of program memory, or of several that fit one memory
-//! region. They are pinned for a device to read or write, from the iterator of a send or receive
+//! region. Pages are pinned for a device to read or write, from the iterator of a send or receive
 //! call ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). This file
-//! does not access their contents. [`Locked`] charges them to the user's `RLIMIT_MEMLOCK`.
+//! does not access the contents of pages. [`Locked`] charges the pages to the user's
+//! `RLIMIT_MEMLOCK`.
 
 use super::bindings as c;
 use super::errno::EOPNOTSUPP;
@@ -35,8 +36,8 @@ pub(crate) enum PinTerm {
 /// # Invariants
 ///
 /// Each of `pages` is pinned once, by `sdp_h_pin`, or, if `by_page`, referenced instead. Only
-/// [`Pages::unpin`] undoes that. They contain `offset + len` bytes. `sent` lists these pages, or
-/// nothing.
+/// [`Pages::unpin`] undoes these pins. The pages contain `offset + len` bytes. `sent` lists these
+/// pages, or nothing.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
     /// Maximum number of pages that [`Pages::reserve`] makes space for.
@@ -70,8 +71,7 @@ impl Pages {
         }
     }
 
-    /// Unpins the pages, and makes space for `count` others, or for the maximum. Context: process,
-    /// may sleep.
+    /// Unpins the pages, and makes space for `count` others, up to the maximum. May sleep.
     pub(crate) fn reserve(&mut self, count: usize) -> Result {
         self.unpin();
         if self.pages.capacity() < count.min(self.most) {
@@ -80,8 +80,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Unpins the pages, and allocates kernel pages with the bytes of others. Context: process,
-    /// sleeps.
+    /// Unpins the pages, and allocates kernel pages with the bytes of `other`. Sleeps.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
         let n = other.count();
         if n > self.most {
@@ -97,27 +96,26 @@ impl Pages {
             )
         };
         kernel::error::to_result(ret)?;
-        // INVARIANT: Just made, with the same number and contents as the others. SAFETY: As many
-        // elements were written, for which there is space.
+        // INVARIANT: The pages were just made, with the same number and contents as the others.
+        // SAFETY: As many elements were written, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);
         (self.written, self.by_page) = (false, true);
         Ok(())
     }
 
-    /// Copies bytes from `offset` on to fill `to`. The program may write to them meanwhile: the
-    /// copy then has some of each.
+    /// Copies bytes from `offset` on to fill `to`. The program may write to the pages meanwhile:
+    /// the copy then has some old and some new bytes.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: beyond the pages.
+    /// `EINVAL`: the range exceeds the pages.
     pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result {
         let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
         if end > self.len() {
             return Err(EINVAL);
         }
-        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their
-        // offset.
+        // SAFETY: By the invariants the pages are pinned and hold as many bytes from the offset.
         unsafe {
             c::sdp_h_copy_from_pages(
                 to.as_mut_ptr().cast(),
@@ -164,11 +162,11 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `ESTALE`: remapped. `EBUSY`: pinned by another user, which may write to them. `EAGAIN`:
-    /// unknown, since memory of the process is being pinned or unpinned.
+    /// `ESTALE`: remapped. `EBUSY`: another user, which may write to the pages, has pinned them.
+    /// `EAGAIN`: unknown, since memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
-        // SAFETY: By the invariants it lists these pages, or nothing.
+        // SAFETY: By the invariants `sent` lists these pages, or nothing.
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
@@ -182,7 +180,7 @@ impl Pages {
         })
     }
 
-    /// Starts listing pages that are pinned for sending. [`Pages::are_ours`] counts only those.
+    /// Starts listing pages pinned for sending: [`Pages::are_ours`] counts only these pins.
     pub(crate) fn count_pins() {
         COUNTED.store(true, Relaxed);
     }
@@ -307,12 +305,11 @@ impl Pages {
 
     /// Unpins the pages, and marks them dirty if they were written to. Context: process, sleeps.
     ///
-    /// No device accesses them: the owner of a DMA list owns `self` as well.
+    /// No device accesses the pages: the owner of a DMA list owns `self` as well.
     pub(crate) fn unpin(&mut self) {
         let n = self.pages.len() as u32;
         if n != 0 {
-            // SAFETY: By the invariants each was allocated, referenced or pinned once; the list is
-            // emptied below.
+            // SAFETY: By the invariants each page was allocated, referenced or pinned once.
             unsafe {
                 let pages = self.pages.as_mut_ptr();
                 let sent = self.sent.as_deref_mut().filter(|s| s.ranges != 0);
@@ -328,7 +325,7 @@ impl Pages {
 }
 
 /// Allocates a list for `count` entries, at most `most`. Sizes are powers of two, so that blocks of
-/// similar size reuse it. It is charged to the socket's memory cgroup.
+/// similar size reuse the list. The list is charged to the socket's memory cgroup.
 pub(super) fn list_for<T>(count: usize, most: usize) -> Result<KVec<T>> {
     let count = count.checked_next_power_of_two().unwrap_or(most).min(most);
     vec::with_capacity(count, alloc::flags::GFP_KERNEL_ACCOUNT)
@@ -340,7 +337,7 @@ impl Drop for Pages {
     }
 }
 
-/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. Its drop
+/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. The drop
 /// uncharges the memory, in any context.
 pub(crate) struct Locked(c::ubuf_info_msgzc_mmpin);
 
@@ -350,7 +347,7 @@ unsafe impl Send for Locked {}
 unsafe impl Sync for Locked {}
 
 impl Locked {
-    /// Charges `pages` to the calling user. `None`: beyond the limit.
+    /// Charges `pages` to the calling user. `None`: the memory exceeds the limit.
     pub(crate) fn new(pages: usize) -> Option<Self> {
         let bytes = pages.checked_mul(PAGE)?;
         let mut locked = c::ubuf_info_msgzc_mmpin::default();
@@ -362,7 +359,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: Counted by `new`, and undone only here. No effect if no page was counted.
+        // SAFETY: `new` has counted these pages, if any, and only this undoes it.
         unsafe { c::mm_unaccount_pinned_pages(&mut self.0) }
     }
 }

@@ -15,7 +15,7 @@
 /*
  * Returns the address at the iterator, and how many of the next `most` bytes are contiguous, in any
  * number of vectors: QEMU has one for each page. A program may have tagged its address; watches use
- * the untagged one.
+ * the untagged address.
  */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -289,7 +289,7 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 
 /*
  * Copies from pages to a receive call without waiting for its memory; the offset counts from the
- * first page. Returns the number of bytes, fewer at a page that is not there.
+ * first page. Returns the number of bytes, fewer at a page that is not mapped.
  */
 size_t sdp_h_give_pages(struct iov_iter *to, struct page **from, size_t offset, size_t len)
 {
@@ -403,8 +403,8 @@ u32 sdp_h_mr_pages(const struct ib_device *device)
 }
 
 /*
- * Prepares an unregistered region for a registration of the list, with a new key. Its address is
- * `base` plus the offset in the first page: DMA addresses stay secret.
+ * Prepares an unregistered region for a registration of the list, with a new key. The region's
+ * address is `base` plus the offset in the first page, so that DMA addresses stay secret.
  */
 int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base)
 {

@@ -5,7 +5,7 @@
 //! A [`Protector`] is a userfaultfd in write-protect mode for one address space, owned by the
 //! module. [`Protector::set`] protects memory of the calling process. A worker reads write faults
 //! and moves, and removes the protection ([`Handler::run`]). The program gets one more page, from
-//! which userfaultfd reads its ioctl arguments. A program that changes it can only delay the
+//! which userfaultfd reads its ioctl arguments. A program that changes this page can only delay the
 //! unprotection of its own memory.
 
 use super::bindings as c;
@@ -29,9 +29,9 @@ pub(crate) enum Refusal {
     Stack,
     /// Registered with a userfaultfd of the program.
     Userfaultfd,
-    /// Not mapped, or the mapping is changing.
+    /// The memory is not mapped, or its mapping is changing.
     Changing,
-    /// Another user has pinned it and may write to it.
+    /// Another user has pinned the memory and may write to it.
     Pinned,
     /// Too many blocks are in flight, or some of the pages are being unpinned or made writable.
     Busy,
@@ -66,8 +66,7 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
     /// userfaultfd exist. Never runs concurrently for one address space.
     fn run(this: &Protector<Self>, worker: &mut Worker<'_>);
 
-    /// Handles the expiry of [`Protector::rest`]. Returns true to close the userfaultfd, which
-    /// makes all memory writable.
+    /// Handles an expired [`Protector::rest`]. Returns true to close the userfaultfd.
     fn rest(this: &Protector<Self>) -> bool;
 }
 
@@ -79,7 +78,7 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
 #[pin_data]
 #[repr(C)]
 pub(crate) struct Protector<H: Handler> {
-    // First, so that its address is that of the whole object.
+    // The first field, so that its address is that of the whole object.
     #[pin]
     raw: Opaque<c::sdp_h_protect>,
     #[pin]
@@ -88,12 +87,12 @@ pub(crate) struct Protector<H: Handler> {
 
 // SAFETY: The C part has its own locks; the handler is `Send`.
 unsafe impl<H: Handler> Send for Protector<H> {}
-// SAFETY: As above; it is `Sync`.
+// SAFETY: The C part has its own locks; the handler is `Sync`.
 unsafe impl<H: Handler> Sync for Protector<H> {}
 
 extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect) {
-    // SAFETY: It is the first field of a `Protector<H>`, which is freed only after the close. The
-    // close waits for this call.
+    // SAFETY: `raw` is the first field of a `Protector<H>`, which is freed only after the close.
+    // The close waits for this call.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
     H::run(this, &mut Worker(raw, core::marker::PhantomData));
 }
@@ -122,7 +121,7 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not a process. `ENOMEM`.
+    /// `EINVAL`: the caller is not a process. `ENOMEM`.
     pub(crate) fn open(handler: impl PinInit<H>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             try_pin_init!(Protector {
@@ -147,18 +146,18 @@ impl<H: Handler> Protector<H> {
     ///
     /// Returns errors of userfaultfd, or `EINTR`.
     pub(crate) fn wait(&self) -> Result {
-        // SAFETY: By the invariants.
+        // SAFETY: By the invariants `raw` is initialised.
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
     }
 
-    /// Returns true if it belongs to the calling process.
+    /// Returns true if the protector belongs to the calling process.
     pub(crate) fn is_mine(&self) -> bool {
         // SAFETY: By the invariants. `sdp_h_protect_init` has set the address, which is not reused
         // while this is open.
         unsafe { (*self.raw.get()).mm }.addr() == current_mm()
     }
 
-    /// Queues [`Handler::run`]. Context: any. No effect once closed.
+    /// Queues [`Handler::run`]. Context: any. The call has no effect once the protector is closed.
     pub(crate) fn poke(&self) {
         // SAFETY: By the invariants; disabled work is not queued.
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
@@ -166,7 +165,7 @@ impl<H: Handler> Protector<H> {
 
     /// Queues [`Handler::rest`] after a delay (ms), in place of an earlier one. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
-        // SAFETY: As above.
+        // SAFETY: By the invariants; disabled work is not queued.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
     }
 
@@ -174,10 +173,10 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// Returns the reason on failure; [`Refusal::Changing`] if it [belongs](Protector::is_mine) to
-    /// another process. After a failure a part may be protected.
+    /// Returns the reason on failure; [`Refusal::Changing`] if the protector
+    /// [belongs](Protector::is_mine) to another process. After a failure a part may be protected.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
-        // SAFETY: By the invariants; its own lock ensures that the file exists.
+        // SAFETY: By the invariants; the C part's own lock ensures that the file exists.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
             0 => Ok(()),
             c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Refusal::Shared),
@@ -226,7 +225,7 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: already started. `ENOMEM`.
+    /// `EBUSY`: the workqueue exists already. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         let single = Exclusive::take(&WORKERS)?;
         // SAFETY: Process context, and no other workers exist.

@@ -79,7 +79,7 @@ static void queue_found(struct file *file, wait_queue_head_t *head, poll_table *
 	add_wait_queue(head, &p->wait);
 }
 
-/* Returns the device for creating a userfaultfd, if it exists. */
+/* Returns the device for creating a userfaultfd, if the device exists. */
 static struct file *open_device(void)
 {
 	struct file_system_type *type = get_fs_type("devtmpfs");
@@ -211,7 +211,8 @@ static void rest(struct work_struct *work)
 	p->rest(p);
 }
 
-/* For the calling process. A worker calls `run` for each event, and `rest` on request. */
+/* Prepares the protector for the calling process. A worker calls `run` for each event, and `rest`
+ * on request. */
 int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p),
 		       void (*rest_fn)(struct sdp_h_protect *p))
 {
@@ -229,7 +230,7 @@ int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect
 	return 0;
 }
 
-/* Waits until the file exists. Returns an error if it could not be created. */
+/* Waits until the file exists. Returns an error if the userfaultfd could not be created. */
 int sdp_h_protect_wait(struct sdp_h_protect *p)
 {
 	if (!completion_done(&p->made) && wait_for_completion_killable(&p->made))
@@ -383,7 +384,7 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 
 	BUILD_BUG_ON(sizeof(whole) > SLOT_SIZE || sizeof(args) > SLOT_SIZE);
 	ret = check(p, start, end, &whole.range);
-	/* Registers mappings as a whole, so that none of them is split. */
+	/* Registers mappings as a whole, so that no mapping is split. */
 	if (ret == SDP_H_PROTECTABLE_FIRST) {
 		ret = own_ioctl(p, UFFDIO_REGISTER, &whole, sizeof(whole));
 		if (catches_more(p))

@@ -13,9 +13,9 @@
 #include <linux/workqueue.h>
 
 /*
- * A userfaultfd in write-protect mode for one address space. Its ioctls read their arguments from
- * memory of a process: `args` is a page of that address space, divided into slots. The worker uses
- * the first slot.
+ * A userfaultfd in write-protect mode for one address space. The userfaultfd's ioctls read their
+ * arguments from memory of a process: `args` is a page of that address space, divided into slots.
+ * The worker uses the first slot.
  */
 struct sdp_h_protect {
 	struct mm_struct	*mm;		/* the structure is held, not the address space */

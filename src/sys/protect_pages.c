@@ -13,8 +13,9 @@
 /* --- Pins for sending ---------------------------------------------------------------------- */
 
 /*
- * Memory that this module has pinned for sending. Such a pin does not write. Only memory of one
- * address space is counted at a time, so each bucket of address spaces has its own lock.
+ * Memory that this module has pinned for sending. A pin for sending does not write to the page.
+ * Only memory of one address space is counted at a time, so each bucket of address spaces has its
+ * own lock.
  */
 static struct bucket {
 	struct mutex sent_lock;
@@ -47,7 +48,7 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 
 /*
  * Returns the number of pins that listed memory holds on a folio mapped at `start`. Memory mapped
- * there before had other pages. Pins of a folio mapped in several places may be missed.
+ * at this address before had other pages. Pins of a folio mapped in several places may be missed.
  */
 static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
 {
@@ -94,7 +95,7 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 			unsigned long start = sent->range[k].start + (i - index) * PAGE_SIZE;
 
 			most = min(sent->range[k].pages - i, folio_nr_pages(folio) - index);
-			/* pages of other folios may be mapped within its range */
+			/* pages of other folios may be mapped within the folio's range */
 			for (n = 1; n < most && pages[n] == folio_page(folio, index + n); n++)
 				;
 			pins = pins_of(folio);
@@ -105,7 +106,7 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 	return !sent->ranges;
 }
 
-/* Returns true if the current process still has these pages where they were pinned. */
+/* Returns true if the current process still maps these pages where they were pinned. */
 static bool mapped(const struct sdp_h_sent *sent)
 {
 	bool same = sent->mm == current->mm;

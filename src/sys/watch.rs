@@ -72,8 +72,7 @@ impl<T: Send + 'static> Watched<T> {
             _module: ModuleRef::new(),
         };
         let mut inner = DropInWorker::new(KBox::new(inner, GFP_KERNEL)?)?;
-        // SAFETY: `raw` stays in its box; if this fails, nothing refers to it. Else the drop stops
-        // it.
+        // SAFETY: `raw` stays in its box. After a failure nothing refers to it; else it is stopped.
         to_result(unsafe {
             c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))
         })?;
@@ -82,13 +81,13 @@ impl<T: Send + 'static> Watched<T> {
         Ok(Watched(inner))
     }
 
-    /// Returns true if it is exactly this memory, of the calling process.
+    /// Returns true if the watch covers exactly this memory, of the calling process.
     pub(crate) fn is(&self, address: usize, len: usize) -> bool {
         self.0.memory == (current_mm(), address, len)
     }
 
-    /// Keeps a resource of this many pages while the mapping does not change. It may be dropped
-    /// with locks held, in any context but interrupts.
+    /// Keeps a resource of this many pages while the mapping does not change. A watch may be
+    /// dropped with locks held, in any context but interrupts.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl<T: Send + 'static> Watched<T> {
         }
     }
 
-    /// Takes the resource back, if it is still there.
+    /// Takes the resource back, unless it was freed.
     pub(crate) fn take(&mut self) -> Option<T> {
         // SAFETY: By the invariants. It is not in the list afterwards.
         unsafe {
@@ -115,15 +114,14 @@ impl<T: Send + 'static> Watched<T> {
         }
     }
 
-    /// Returns true if the resource is idle and still there.
+    /// Returns true if the resource is idle and was not freed.
     pub(crate) fn is_parked(&self) -> bool {
         // SAFETY: By the invariants.
         unsafe { c::sdp_h_watch_is_idle(self.0.raw.get()) }
     }
 }
 
-/// Drops the resources idle longest, up to this number of pages. Context: any that may take
-/// spinlocks.
+/// Drops the longest idle resources, up to this number of pages. Takes spinlocks.
 pub(crate) fn shrink(pages: usize) {
     // SAFETY: No requirements.
     unsafe { c::sdp_h_watch_shrink(pages) };
@@ -142,10 +140,10 @@ impl Shrinker {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: there is one. `ENOMEM`.
+    /// `EBUSY`: another shrinker exists. `ENOMEM`.
     pub(crate) fn start(count: extern "C" fn() -> usize, free: extern "C" fn()) -> Result<Self> {
         let single = Exclusive::take(&SHRINKER)?;
-        // SAFETY: Process context, and there is no other one.
+        // SAFETY: This runs in process context, and no other shrinker exists.
         to_result(unsafe { c::sdp_h_watch_shrinker_start(Some(count), Some(free)) })?;
         Ok(Shrinker { _single: single })
     }

@@ -51,7 +51,7 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 
 	spin_lock(&idle_lock);
 	mmu_interval_set_seq(mni, seq);
-	/* Memory in use stays unchanged: its user sees the change at the end. */
+	/* Memory in use stays unchanged: its user detects the change at the end. */
 	if (take_out(w))
 		w->give_up(w);
 	spin_unlock(&idle_lock);
