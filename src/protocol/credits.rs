@@ -43,9 +43,8 @@
 //! buffers. The update announces one more buffer, since more can never be posted. (Two ends with
 //! three buffers each would exchange updates for ever. So announce at least four.)
 //!
-//! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). If it were
-//! spent earlier, it might be missing then: a peer may need two credits for its own update (RHEL
-//! 5).
+//! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). A last credit
+//! spent earlier might be missing then: a peer may need two credits for its own update (RHEL 5).
 //!
 //! # A peer that waits for its advert
 //!

@@ -263,7 +263,7 @@ impl PeerSinks {
 mod tests {
     use super::*;
 
-    /// A long series of WRITEs sends no payload meanwhile.
+    /// No payload is sent during a long series of WRITEs.
     #[test]
     fn payload_is_never_too_long_ago() {
         let mut sinks = PeerSinks::new(16);

@@ -7,9 +7,9 @@
 //! READs of its advert are in flight, since they add to it.
 //!
 //! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and those that
-//! cross it. MSeqAck identifies the latter: a message of the peer whose MSeqAck covers the SendSm
-//! was sent after it. Before a SendSm this end starts no new READ, waits for the READs in flight,
-//! and reports their bytes. If all bytes are reported then, no SendSm is needed.
+//! cross it. MSeqAck identifies the adverts that cross: a message of the peer whose MSeqAck covers
+//! the SendSm was sent after it. Before a SendSm this end starts no new READ, waits for the READs
+//! in flight, and reports their bytes. If all bytes are reported then, no SendSm is needed.
 //!
 //! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. The cancel needs no
 //! reply if everything is reported or a SendSm has crossed it. While READs are in flight, MSeqAck

@@ -27,14 +27,14 @@
 //! 1. Check [`can_advertise`](Connection::can_advertise); if false, copy. Pin the block, of
 //!    [`source_limit`](Connection::source_limit) bytes at most, and register it with a key of its
 //!    own for remote reading.
-//! 2. Offer it as [`Offer::source`] when everything before it in the stream is in [`Offer::queued`]
-//!    or sent, and call [`transmit`](Connection::transmit) until it returns a message of kind
-//!    [`Mid::SrcAvail`](super::Mid::SrcAvail). The SrcAvail contains the block's first
-//!    [`payload`](Outgoing::payload) bytes (one or none) after its headers. Now the block is
+//! 2. Offer the block as [`Offer::source`] when everything before it in the stream is in
+//!    [`Offer::queued`] or sent, and call [`transmit`](Connection::transmit) until it returns a
+//!    message of kind [`Mid::SrcAvail`](super::Mid::SrcAvail). The SrcAvail contains the block's
+//!    first [`payload`](Outgoing::payload) bytes (one or none) after its headers. Now the block is
 //!    *advertised*, and the bytes after it may be offered, including another block. Until
 //!    `transmit` returns the SrcAvail the owner may offer another block instead.
-//! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. If it is `finished`,
-//!    the whole block has been sent and returns to the owner.
+//! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. If the event is
+//!    `finished`, the whole block has been sent and returns to the owner.
 //! 4. [`Event::SourcesReturned`] returns *all* advertised blocks to the owner. `done` bytes of the
 //!    oldest one have been sent. The unread rest of that block and the other blocks are then again
 //!    before everything queued: copy them, or offer them again under new keys. (The peer may lack
@@ -53,8 +53,8 @@
 //!
 //! 1. [`Event::SourceAdvert`] reports a block. The block's bytes follow the payload received so
 //!    far, so the reader first takes all payload.
-//! 2. [`source_advert`](Connection::source_advert) returns the place of the next bytes. Post a
-//!    READ of some of them, call [`read_started`](Connection::read_started), and repeat: any
+//! 2. [`source_advert`](Connection::source_advert) returns the place of the next bytes. Post a READ
+//!    of some bytes of the advert, call [`read_started`](Connection::read_started), and repeat: any
 //!    number of READs may be in flight, also of several adverts.
 //! 3. When a READ has completed, call [`read_done`](Connection::read_done) and
 //!    [`transmit`](Connection::transmit), which reports to the peer. READs complete in the order
@@ -73,8 +73,8 @@
 //!    true for the size of its block, which is at least [`least_sink`](Connection::least_sink), pin
 //!    and register it for remote writing. Offer the block as [`Offer::sink`], while nothing is
 //!    unread, until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
-//!    *advertised*. Further blocks may follow. The peer writes to them in order, to each as many
-//!    bytes as it likes, so the owner of several has to join their bytes.
+//!    *advertised*. Further blocks may follow. The peer writes to these blocks in order, to each as
+//!    many bytes as it likes, so the owner of several has to join their bytes.
 //! 2. [`Event::SinkWritten`] returns the oldest block, which contains bytes of the stream.
 //! 3. [`Received::for_sink`] returns the oldest block for the payload of this message, which the
 //!    owner copies into it. (The peer had too little to send, or had not received the advert.)
@@ -89,12 +89,12 @@
 //!
 //! 1. [`Event::SinkAdvert`] reports a block. [`sink_advert`](Connection::sink_advert) returns the
 //!    place for the next bytes of the stream, so everything before them has to be sent.
-//! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
-//!    block is full, or the sender has no more bytes for now (`last`), the report is sent and the
-//!    peer's reader returns. The next block of the peer follows, if there is one.
-//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if there are blocks; each message
-//!    voids one. Sending Data instead is right for few bytes, and for urgent ones. No block can be
-//!    advertised meanwhile: [`Stall::Adverts`].
+//! 2. Post the WRITE, and call [`written`](Connection::written), which counts these bytes as sent.
+//!    When the block is full, or the sender has no more bytes for now (`last`), the report is sent
+//!    and the peer's reader returns. The next block of the peer follows, if there is one.
+//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if the peer has blocks; each message
+//!    voids one block. Sending Data instead is right for few bytes, and for urgent ones. While the
+//!    peer has blocks, no block can be advertised: [`Stall::Adverts`].
 //! 4. The peer may cancel its blocks at any time: `sink_advert` then returns `None`.
 //!
 //! ## When memory may be unpinned
@@ -150,10 +150,10 @@ pub struct Parameters {
 
 /// Protocol state of one end of a connection.
 ///
-/// The owner calls [`receive`](Connection::receive) for every message, in the order of arrival,
-/// and [`transmit`](Connection::transmit) whenever something may have changed (bytes to send, a
-/// message received, a SEND completed, receive buffers posted), until it returns nothing to send.
-/// A message that it returns has its place in the sequence and must be posted, in that order.
+/// The owner calls [`receive`](Connection::receive) for every message, in the order of arrival, and
+/// [`transmit`](Connection::transmit) whenever something may have changed (bytes to send, a message
+/// received, a SEND completed, receive buffers posted), until it returns nothing to send. A message
+/// that `transmit` returns has its place in the sequence and must be posted, in that order.
 #[derive(Clone, Debug)]
 pub struct Connection {
     send: SendWindow,

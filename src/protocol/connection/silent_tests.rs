@@ -167,7 +167,7 @@ fn a_reader_who_waits_reads_before_the_sender_is_helped() {
     let half = 1 << 19;
     pair.end.read_started(half);
     assert_eq!(spend(&mut pair), []);
-    // the peer's request is fulfilled: the rest arrives as Data
+    // the peer's request is fulfilled, because the unread bytes arrive as Data
     pair.end.read_done(half);
     assert_eq!(spend(&mut pair), [Mid::RdmaRdCompl, Mid::SendSm]);
 }

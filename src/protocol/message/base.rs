@@ -329,7 +329,7 @@ fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
     })
 }
 
-/// ModeChange's one meaningful byte: S in bit 7, the mode in bits 6 to 4, the rest reserved.
+/// Parses ModeChange's one meaningful byte: S in bit 7, mode in bits 6 to 4, others reserved.
 fn mode_change(byte: u8) -> Result<Body, Malformed> {
     let mode = match (byte >> 4) & 7 {
         0 => Mode::Buffered,
