@@ -106,7 +106,7 @@ impl Connection {
         if matches!(status, Status::Flushed) {
             self.close_on(sk, CloseEvent::Flushed, error, wakeups);
         } else if self.both_ended() {
-            // the peer may disconnect before it has acknowledged our DisConn
+            // the peer may disconnect before it has acknowledged this end's DisConn
             self.fin_acked(sk, wakeups);
         } else {
             self.stats.transport_errors += 1;

@@ -36,8 +36,7 @@ pub(crate) struct Cm {
     since: Jiffies,
     /// Number of rejects because of stale connections.
     stale: u8,
-    /// Number of times that the peer has refused the path MTU: the next request's is as many steps
-    /// below the route's.
+    /// Number of refusals of the path MTU: the next request's is as many steps below the route's.
     pub(super) mtu_steps: u8,
 }
 

@@ -11,7 +11,7 @@ use crate::sys::rdma::buffer::Buffer;
 use crate::sys::vec;
 use kernel::prelude::*;
 
-/// Maximum number of these: those of a pipe, and as many on their way to another socket.
+/// Maximum number of given buffers: those of a pipe, and as many on their way to another socket.
 const MOST: usize = 32;
 
 impl Connection {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Keepalive probes and `TCP_USER_TIMEOUT`, and the socket's kernel timer, which is set to the
-//! next deadline.
+//! Keepalive probes, `TCP_USER_TIMEOUT`, and the socket's timer, set to the next deadline.
 
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups};

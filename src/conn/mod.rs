@@ -420,7 +420,7 @@ impl Connection {
         pressure::is_exhausted() && !self.tx.needs_little()
     }
 
-    /// Sets a timer if that is so, since other sockets may free memory without a notification here.
+    /// Sets a timer in that case, since other sockets may free memory without a notification.
     pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
         if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
             self.set_timer(sk, Timer::Space, SPACE_PAUSE);

@@ -12,7 +12,7 @@ use kernel::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threshold {
     Never,
-    /// Sends of at least this many bytes.
+    /// Zero copy for sends of at least this many bytes.
     From(usize),
     /// Sends of at least [`SMALLEST_ZCOPY`] bytes, if measurements show a gain.
     Adaptive,

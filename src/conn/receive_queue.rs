@@ -74,8 +74,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// `Err`: the buffer, without capacity in the queue; [`ReceiveQueue::make_space`] prevents
-    /// that.
+    /// `Err`: the buffer, if [`ReceiveQueue::make_space`] was not called before.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,

@@ -50,8 +50,7 @@ impl Connection {
         }
     }
 
-    /// Passes a message that begins with `bytes` to the protocol. A protocol violation ends the
-    /// connection.
+    /// Passes a message that begins with `bytes` to the protocol, which may end the connection.
     fn understood(
         &mut self,
         sk: &SdpSock,

@@ -239,8 +239,7 @@ impl Connection {
         }
     }
 
-    /// Sets the retry timer if lack of memory keeps the peer from sending or a message from
-    /// arriving.
+    /// Sets the retry timer if lack of memory keeps messages from being sent or received.
     pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
             let longer = self.rx_buffers.pause.saturating_mul(2);
@@ -395,7 +394,7 @@ pub(crate) fn resize(sk: &SdpSock) {
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
-        // only these remain once the current ones are used up
+        // only these buffers remain once the current ones are used up
         .find_map(|size| Some((size, first_buffers(size, &mapper).ok()?)));
     {
         let mut c = sk.connection();

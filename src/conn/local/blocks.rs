@@ -58,7 +58,7 @@ impl Offered {
         self.memory
     }
 
-    /// Returns true if it is unread and has this owner.
+    /// Returns true if the block is unread and has this owner.
     pub(super) fn is_of(&self, owner: BlockUser) -> bool {
         self.memory.is_some() && self.owner == owner
     }

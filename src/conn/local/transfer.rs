@@ -89,7 +89,7 @@ impl LocalEnd {
     ///
     /// # Errors
     ///
-    /// The memory, if there is no space for the entry.
+    /// `Err`: the memory, if there is no space for the entry.
     pub(crate) fn offer(
         &mut self,
         sk: &SdpSock,
