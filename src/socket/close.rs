@@ -28,8 +28,7 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
     sk.wake();
 }
 
-/// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, or a failed connect). Context: socket
-/// lock held.
+/// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, failed connect), under its lock.
 pub(super) fn disconnect(sk: &SdpSock, lock: &mut Locked<'_>) {
     let old = sk.state();
     sk.connection().fallback.dissolve();

@@ -148,8 +148,7 @@ struct Way {
 ///
 /// # Errors
 ///
-/// Errors are those of TCP's connect(2). `ENETUNREACH`: rules route packets for a local address
-/// elsewhere.
+/// Errors are those of TCP's connect(2). `ENETUNREACH`: rules route a local address elsewhere.
 fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
     // as on TCP, where the scope of a link-local address sets the bound interface
     let scope = sk.bound_interface() as u32;

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Jiffies = milliseconds(500);
 /// Time for each repetition of a request, as with RoCE.
 const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
-/// Requests a connection by this interface. Context: process; holds the socket lock alone.
+/// Requests a local connection by the route's interface. Context: holds the socket lock alone.
 pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, ifindex) {

@@ -126,8 +126,8 @@ impl Call<'_> {
     }
 
     /// Copies the bytes that `part` selects of those `ahead` bytes behind the next one, and skips
-    /// as many before them as it says. Returns the number of both; 0 if there are none, or a newer
-    /// urgent byte than that of `mark` has arrived.
+    /// as many before them as it says. Returns the sum of copied and skipped bytes; 0 for none, or
+    /// if a newer urgent byte than `mark` has arrived.
     #[inline]
     fn copy(
         &mut self,

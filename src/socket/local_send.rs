@@ -163,8 +163,7 @@ fn wait_for_block(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize)
     }
 }
 
-/// Queues the next bytes of the call, as many as there is space for in one segment and at most
-/// `most`.
+/// Queues the next bytes of the call, as many as fit one segment and at most `most`.
 ///
 /// Errors: `EFAULT`, `ENOMEM`.
 #[inline]

@@ -172,7 +172,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
             hand_to_tcp(sk, &tcp, why, Some(&name));
             return Ok(ConnectStart::Tcp);
         }
-        // decided meanwhile, or will be by a worker
+        // the protocol is decided meanwhile, or a worker will decide it
         _ => {}
     }
     Ok(ConnectStart::Trying)

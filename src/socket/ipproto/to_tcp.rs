@@ -61,8 +61,8 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     hand_to_tcp(sk, &tcp, why, Some(&name));
 }
 
-/// Handles close(2) of a descriptor. If it had switched to TCP and TCP was not answered either,
-/// nothing is recorded about SDP.
+/// Handles close(2) of a descriptor. If TCP was not answered after the switch either, nothing is
+/// recorded about SDP.
 pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
     sk.netns().ports.lock().let_go_of_tcp(sk.id());
     let Some(tcp) = won else { return };

@@ -219,8 +219,7 @@ impl Netns {
         Ok(())
     }
 
-    /// Returns false, and counts a refusal, if all socket buffers together exceed the limit (see
-    /// [`pressure`]).
+    /// Returns false, and counts a refusal, if all socket buffers exceed the limit ([`pressure`]).
     pub(in crate::socket) fn admits(&self) -> bool {
         if pressure::is_tight() {
             shed();
