@@ -395,7 +395,7 @@ impl<B> Reader<B> {
         let (read, n) = loop {
             match self.queue.flow.next() {
                 Next::Bytes(read, n) if n == 0 || self.front.is_some() => break (read, n),
-                // [`ByteQueue::cut`] may have removed the rest
+                // [`ByteQueue::cut`] may have removed all later entries
                 _ if !self.turn() => return Found::Nothing,
                 _ => {}
             }

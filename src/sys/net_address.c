@@ -105,8 +105,8 @@ static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr 
 
 /*
  * Returns true if another user than that of `sk` has a TCP listener for connections from `remote`
- * to `local`. Returns false if `sk` belongs to root. Returns false if its own TCP socket listens:
- * TCP's port rules have excluded other users then.
+ * to `local`. Returns false if `sk` belongs to root. Returns false if this socket's TCP socket
+ * listens, because TCP's port rules have then excluded other users.
  */
 bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 			   const struct sdp_h_addr *remote, int dif)

@@ -2,7 +2,7 @@
 /*
  * setsockopt(2) at SOL_IP and SOL_IPV6: most options are handled by the kernel's shared code for
  * inet_socks. This file handles options that the shared code limits to family AF_INET6, and options
- * that RDMA packets cannot implement. The latter are checked as on TCP and then refused.
+ * that RDMA packets cannot implement. Options of packets are checked as on TCP and then refused.
  */
 #include <linux/capability.h>
 #include <linux/mroute6.h>

@@ -19,8 +19,8 @@ void sdp_h_wake(struct sdp_h_sock *s, bool all)
 }
 
 /*
- * Sleeps until sdp_h_wake() was called after `seen` was read from events. Returns the rest of
- * `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a signal that `state` allows.
+ * Sleeps until sdp_h_wake() was called after `seen` was read from events. Returns the remaining
+ * time of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a signal that `state` allows.
  */
 long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn)
 {

@@ -146,7 +146,7 @@ int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 	err = __sock_create(net, sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &s->tcp, 0);
 	if (err)
 		return err;
-	/* diagnostic tools find the owner by this */
+	/* diagnostic tools find the owner by this inode */
 	WRITE_ONCE(s->tcp->sk->sk_ino, READ_ONCE(sk->sk_ino));
 	forward_wakeups(s);
 	return 0;
@@ -174,7 +174,8 @@ bool sdp_h_try_decide(struct sock *sk, int job)
 	if (mutex_trylock(&s->decision))
 		return true;
 	atomic_or(job, &s->undecided);
-	/* pairs with that of sdp_h_decided(): the other one sees the job, or is through already */
+	/* pairs with the barrier of sdp_h_decided(): the holder sees the job, or has released the
+	 * mutex already */
 	smp_mb__after_atomic();
 	if (!mutex_trylock(&s->decision))
 		return false;
@@ -258,9 +259,9 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 }
 
 /*
- * Takes a port, as TCP does where a program binds none: it is not shared with others. If it is
- * `covered`, sockets of this module hold it in this way, and have excluded any conflict. The
- * bucket still says that it is not shared, so that this one, too, excludes all others.
+ * Takes a port, as TCP does where a program binds none: it is not shared with others. If the port
+ * is `covered`, sockets of this module hold it in this way, and have excluded any conflict. The
+ * bucket still says that it is not shared, so that this socket, too, excludes all others.
  */
 bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 {

@@ -290,7 +290,7 @@ unsafe extern "C" fn ioctl<T: Family>(
 }
 
 unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
-    // checks this before a connection is aborted
+    // checks the argument before a connection is aborted
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
     }

@@ -114,14 +114,14 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     sk.charged(|| (T::OPS.timer)(&sk));
 }
 
-/// Drops the Rust part of a sock, and then the rest.
+/// Drops the Rust part of a sock, and then the C part.
 ///
 /// # Safety
 ///
 /// Called once, with a sock of the family whose last reference was dropped.
 unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
     // SAFETY: Called once, when the last reference is dropped; `furnish` has initialised the data.
-    // The rest is an inet_sock, as the generic destructors require.
+    // The C part is an inet_sock, as the generic destructors require.
     unsafe {
         let v6 = Sock::<T>::from_raw(sk).is_v6();
         ptr::drop_in_place(sk.byte_add(Sock::<T>::DATA_OFFSET).cast::<T>());

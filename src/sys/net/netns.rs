@@ -131,7 +131,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// # Safety
     ///
-    /// While it is dropped, no caller is in [`of`] or has a result of it.
+    /// While the registration is dropped, no caller is in [`of`] or has a result of it.
     ///
     /// Errors: `EBUSY`: another registration exists. Other errors: those of the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
@@ -176,7 +176,7 @@ pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
 ///
 /// # Safety
 ///
-/// `init` has written it, and `exit` does not remove it while the result is in use.
+/// `init` has written the data, and `exit` does not remove it while the result is in use.
 unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     // SAFETY: By the requirements.
     let held = unsafe { area::<P>(ptr::from_ref(net).cast()) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Parameters, with the meaning and bounds of `params.def`. Root may change those of the module at
-//! any time under `/sys/module/ib_sdp/parameters`; the owner of a network namespace may change the
-//! namespace's under `/proc/sys/net/sdp`.
+//! Parameters, with the meaning and bounds of `params.def`. Root may change the module's parameters
+//! at any time under `/sys/module/ib_sdp/parameters`; the owner of a network namespace may change
+//! the namespace's under `/proc/sys/net/sdp`.
 
 use super::super::bindings as c;
 use core::ptr;

@@ -113,8 +113,8 @@ impl<T: Family> Drop for Families<T> {
             unsafe { c::sock_unregister(number.into()) };
         }
         // Workers may still drop the last references of closed sockets. SAFETY: The queue was
-        // started by `new`. No remaining socket could use it, because each holds a reference to the
-        // module or is freed with its last work item.
+        // started by `new`. No remaining socket could use the workqueue, because each holds a
+        // reference to the module or is freed with its last work item.
         unsafe { c::sdp_h_wq_stop() };
         for i in 0..self.protos {
             // SAFETY: Registered, by the invariants; no sock exists.

@@ -3,7 +3,7 @@
 //! The TCP socket beneath a socket of `IPPROTO_SDP`.
 //!
 //! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` in addition to its own sock, from
-//! socket(2) to close(2). [`Tcp`] refers to it, either within a call on the descriptor
+//! socket(2) to close(2). [`Tcp`] refers to that socket, either within a call on the descriptor
 //! ([`Descriptor::tcp`]), or while the mutex of [`SockCore::decide`] is held, which close(2) waits
 //! for.
 
@@ -122,7 +122,8 @@ impl<'a> Tcp<'a> {
 
     /// # Safety
     ///
-    /// `sk` is a sock of the family. Its TCP socket, if it has one, is not released during `'a`.
+    /// `sk` is a sock of the family. If the descriptor has a TCP socket, it is not released during
+    /// `'a`.
     unsafe fn of(sk: *mut c::sock) -> Option<Self> {
         // SAFETY: By the requirements; the pointer changes only once, for the release.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
@@ -329,7 +330,7 @@ impl SockCore {
     }
 
     /// [`SockCore::decide`] for a worker. Does not wait: the holder may sleep in a page fault. If
-    /// it fails, this job of [`SockCore::schedule`] is queued again.
+    /// the trylock fails, this job of [`SockCore::schedule`] is queued again.
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };

@@ -100,7 +100,7 @@ impl SockCore {
 
     /// Returns true if the program has chosen the size or address (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
-        // setsockopt(2) and bind(2) change them; a stale value is as good as an earlier read
+        // setsockopt(2) and bind(2) change these bits; a stale value is as good as an earlier read
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
     }
 
