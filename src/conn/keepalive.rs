@@ -22,11 +22,13 @@ pub(crate) struct Liveness {
     pub(crate) probes: u32,
     /// Number of completed sends at the last check by [`check_acks`].
     completions: Wrapping<u64>,
-    /// Number of checks since the last new completion.
+    /// Number of checks since the last new completion; by iWARP, of first probes.
     silent: u32,
 }
 
 const ACK_LOOKS: u32 = 3;
+/// Time before the first probe of a new connection by iWARP. Doubled for each of three.
+const FIRST_PROBE: Jiffies = milliseconds(50);
 
 impl Liveness {
     pub(super) const fn new() -> Self {
@@ -143,6 +145,26 @@ impl Connection {
         if !self.timers.is_set(Timer::Ack) && !self.endpoint.as_ref().is_none_or(all) {
             let time = (params::ack_time() as u32).saturating_mul(1000) / ACK_LOOKS;
             self.set_timer(sk, Timer::Ack, milliseconds(time.max(1)));
+        }
+    }
+
+    /// By iWARP, probes the peer three times until it has sent a message. A siw that has sent its
+    /// MPA reply may miss the first bytes until others follow (docs/kernel-notes.md). `due`: it is
+    /// time for the next probe.
+    pub(crate) fn probe_first(&mut self, sk: &SdpSock, due: bool) {
+        let protocol = self.protocol.as_ref();
+        let unheard = protocol.is_some_and(|p| p.mseq_received() == 0);
+        let endpoint = self.endpoint.as_mut();
+        let Some(endpoint) = endpoint.filter(|e| unheard && e.limits().connector_first) else {
+            return;
+        };
+        if due {
+            // a failure is reported by the next message
+            let _ = endpoint.probe().and_then(|()| endpoint.flush());
+        }
+        if self.alive.silent < ACK_LOOKS {
+            self.set_timer(sk, Timer::Retry, FIRST_PROBE << self.alive.silent);
+            self.alive.silent = self.alive.silent.saturating_add(1);
         }
     }
 

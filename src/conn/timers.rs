@@ -21,7 +21,7 @@ pub(crate) enum Timer {
     Space,
     /// Check that the peer's adapter has acknowledged something.
     Ack,
-    /// Retry of a connect that found a full backlog.
+    /// Retry of a local connect that found a full backlog, or the next first probe by iWARP.
     Retry,
     /// Checks that blocks with a waiting writer are writable, and retries to copy them.
     GiveBack,

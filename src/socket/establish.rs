@@ -26,6 +26,9 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             _ => return,
         }
         trace::connect(sk);
+        if connecting {
+            c.probe_first(sk, false);
+        }
         sk.grow_sndbuf(setup::SEND_BUFFER);
         if c.slot.is_none() {
             // under the lock, which orders it before the end of connect(2)

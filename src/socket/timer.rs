@@ -39,6 +39,7 @@ pub(super) fn expired(sk: &SdpSock) {
         }
         if c.timers.take_due(Timer::Retry, now) {
             repeated = c.cm.repeated.take();
+            c.probe_first(sk, true);
         }
         if c.timers.take_due(Timer::Space, now) {
             c.check_memory();

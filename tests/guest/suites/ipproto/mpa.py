@@ -97,3 +97,17 @@ def port_is_taken(e):
     either.echo(e, near, either.accept(e, listener))
     e.check("another program may have that TCP port" in netns.run("peer", "dmesg"), "the kernel names the port")
     works(e, either.listen(e))
+
+
+@case(reference=False, hosts=(2,), timeout=120)
+def acceptor_sends_first(e):
+    """The connector's first message always arrives, so that the accepting program can send. siw may
+    miss that message until other bytes follow (docs/kernel-notes.md)."""
+    needs_siw(e)
+    listener = e.listen()
+    for _ in range(60):
+        near, far = e.pair(listener)
+        far.send(b"first")
+        e.unread(near, 5)
+        near.close()
+        far.close()
