@@ -10,7 +10,7 @@ use super::zcopy::ahead::NextTx;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::debug::debug;
-use crate::sys::errno::Errno;
+use crate::sys::errno::{Errno, ENOTCONN};
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::trace;
 use crate::transport::{SendWr, Status};
@@ -73,6 +73,10 @@ impl Connection {
 
     /// Handles a work request that could not be posted: the connection is lost.
     pub(super) fn cannot_post(&mut self, sk: &SdpSock, e: Error, wakeups: &mut Wakeups) {
+        if Errno::of(e) == ENOTCONN {
+            // siw: the connection has ended
+            return self.failed(sk, Status::Flushed, wakeups);
+        }
         self.stats.transport_errors += 1;
         // The device's error code would mislead a program.
         debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
