@@ -121,8 +121,9 @@ impl<T> Block<T> {
         self.count() != 0 && sg.is_none_or(|sg| !sg.is_registered() && !sg.bounces())
     }
 
-    /// Maps the pinned pages, for the device to write or read; `for_peer`: so that the peer can be
-    /// given access, once. Context: process, may sleep, but does not wait for a program.
+    /// Maps the pinned pages, for the device to write or read. With `for_peer`, or by iWARP to
+    /// write, the peer can be given access, once. Context: process, may sleep, but does not wait
+    /// for a program.
     ///
     /// # Errors
     ///
@@ -141,7 +142,7 @@ impl<T> Block<T> {
         // SAFETY: By the invariants the pages are not shared. `change` does not modify them while
         // an `sg` exists.
         unsafe { sg.map(pages, Direction::of(writes))? };
-        match for_peer {
+        match for_peer || sg.needs_sink() {
             true => sg.describe(),
             false => Ok(()),
         }

@@ -221,10 +221,6 @@ impl DeviceRef {
 
     /// Returns the maximum number of RDMA READs in flight of a QP, as responder and as initiator.
     pub(crate) fn max_reads(&self) -> u8 {
-        if self.0.iwarp && !self.0.siw {
-            // the target would have to be a region with remote write access
-            return 0;
-        }
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
     }

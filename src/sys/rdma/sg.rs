@@ -233,6 +233,11 @@ impl SgMapping {
         Some(region.rkey())
     }
 
+    /// Returns true if the target of a READ has to be registered.
+    pub(super) fn needs_sink(&self) -> bool {
+        self.direction == Direction::FromDevice && self.pd.device().is_iwarp()
+    }
+
     /// Records the end of the registration: its invalidation has completed without an error.
     pub(super) fn invalidated(&mut self) {
         self.registered = false;

@@ -18,6 +18,7 @@
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
 use super::super::dma::Direction;
+use super::super::mr::Key;
 use super::super::sg::SgMapping;
 use crate::sys::vec::filled;
 use kernel::alloc;
@@ -88,6 +89,8 @@ pub(super) struct BlockEntry<T: Send + 'static> {
     pub(super) users: u16,
     /// Set when IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
+    /// Key of the block as the target of own READs, until its release. iWARP has one for both ends.
+    pub(super) sink: Option<Key>,
 }
 
 impl<T: Send + 'static> BlockEntry<T> {
@@ -219,6 +222,7 @@ impl<T: Send + 'static> BlockTable<T> {
             block,
             users: 0,
             ending: false,
+            sink: None,
         });
         Ok(BlockId::new(index as u8, number))
     }
@@ -230,7 +234,7 @@ impl<T: Send + 'static> BlockTable<T> {
     /// `EBUSY`: the device or the peer can access it. `ENOENT`: no such block.
     pub(super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
-        if entry.users != 0 || entry.sg()?.is_registered() {
+        if entry.users != 0 || entry.sink.is_none() && entry.sg()?.is_registered() {
             return Err(EBUSY);
         }
         let place = self.entries.get_mut(block.index());

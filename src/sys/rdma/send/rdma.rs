@@ -153,6 +153,11 @@ impl<T: Send + 'static> SendQueue<T> {
         if self.rdma_space() == 0 || (t.read && self.read_space() == 0) {
             return Err(ENOSPC);
         }
+        if t.read && self.pd.device().is_iwarp() && self.blocks.find(block)?.sink.is_none() {
+            // the peer writes to the target of a READ, by its key
+            let key = self.register(block, Access::Write)?;
+            self.blocks.find(block)?.sink = Some(key);
+        }
         let gather = usize::from(self.blocks.gather);
         let len = self.with_list(|queue, list| queue.fill(block, t, list.get_mut(..gather)))?;
         self.blocks.reads = self.blocks.reads.saturating_add(t.read.into());
@@ -286,13 +291,24 @@ impl<T: Send + 'static> SendQueue<T> {
         let position = self.slot_of(self.tail);
         let (slot, wr, _) = self.parts.slot(position).ok_or(EINVAL)?;
         let entry = self.blocks.find(block)?;
-        let memory = entry.usable(Direction::of(t.read))?;
+        let sink = entry.sink.filter(|_| t.read);
+        let memory = match sink {
+            Some(_) => entry.sg()?,
+            None => entry.usable(Direction::of(t.read))?,
+        };
         let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
         if t.len == 0 || end as usize > memory.len() {
             return Err(EINVAL);
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
-        let (found, used) = memory.locate(t.offset as usize, t.len as usize, sges);
+        let (found, used) = match (sink, sges.first_mut()) {
+            (Some(key), Some(sge)) => {
+                (sge.addr, sge.length) = (key.address.wrapping_add(t.offset.into()), t.len);
+                sge.lkey = key.rkey;
+                (t.len as usize, 1)
+            }
+            _ => memory.locate(t.offset as usize, t.len as usize, sges),
+        };
         let found = found as u32;
         if found == 0 {
             return Err(EINVAL);
