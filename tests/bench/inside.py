@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ SELF, PEER = "10.77.0.1", "10.77.0.2"
 PROGRAMS = ("sockets", "many", "verbs")     # of this directory, built
 HERE = "127.0.0.1"
 smc = None                      # unless it is measured
+siw = False                     # both ends in one guest
+device = "siw"                  # where both hosts are machines: the kind of their RDMA device
 ATTEMPTS = 2                    # of a sample that fails
 GID_INDEX = {}                  # of a device: where its IPv4 address is
 
@@ -277,6 +280,27 @@ def options_of(point, seconds):
     return [f"{name}={value}" for name, value in options.items()]
 
 
+def by_device(system, mode, size, connections, seconds):
+    """Measures TCP, or SDP over a device of the given kind, with the other end in another guest."""
+    global device
+    if system not in ("tcp", device):
+        for there in [], ["peer"]:
+            for words in f"del {device}0", f"add {system}0 type {system} netdev eth0":
+                subprocess.run([*there, "rdma", "link", *words.split()], check=True)
+        device = system
+        time.sleep(1)           # rxe's GIDs appear later
+    words = [mode, PEER, port(), size, connections]
+    name = "tcp" if system == "tcp" else "sdp"
+    commands, here, there = serve_and_drive(["/share/sockets", name], ["/tmp/sockets", name], words, seconds, seconds * 6 + 30)
+    if mode == "pong":
+        return {"commands": commands} | round_trips(here)
+    if mode == "connect":
+        return {"commands": commands, "per_second": here["count"] / here["seconds"]}
+    if here["bytes"] != there["bytes"]:
+        raise Failed(f"`{commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
+    return {"commands": commands, "rate": (there["bytes"] - there["first"]) / there["seconds"]}
+
+
 def by_smc(system, mode, size, connections, seconds, here):
     """Measures SMC-R or SMC-D, and rejects a fallback."""
     def least(sample):
@@ -290,6 +314,8 @@ def by_smc(system, mode, size, connections, seconds, here):
 
 def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
+    if siw:
+        return by_device(system, mode, size, connections, seconds)
     if system in WAYS:
         return by_way(system, mode, size, connections, seconds, options_of(point, seconds), point.get("threshold"))
     if mode in ("epoll", "edge", "idle"):
@@ -355,14 +381,16 @@ def in_turn(points, repetition):
 
 
 def main():
-    global smc
+    global siw, smc
     plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     for program in PROGRAMS:
         shutil.copy(f"/share/{program}", f"/tmp/{program}")
         os.chmod(f"/tmp/{program}", 0o755)
     os.chdir("/tmp")
-    for device, address in (("rxe0", SELF), ("rxe1", PEER)):
-        GID_INDEX[device] = gid_index(device, address)
+    siw = plan["siw"]
+    for name, address in (("rxe0", SELF), ("rxe1", PEER)):
+        if not siw:
+            GID_INDEX[name] = gid_index(name, address)
     running.patience = 100 if plan["counted"] else 1
     if plan["smc"]:
         smc = smc_kernel.Smc()
