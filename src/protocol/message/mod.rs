@@ -3,9 +3,9 @@
 //! The eighteen SDP messages, byte by byte (IBA Annex A4).
 //!
 //! [`Hello`] and [`HelloAck`] are sent as private data of the connection manager's REQ and REP, and
-//! have their own types. The other sixteen are SENDs on the queue pair: a [`Message`] is one of
-//! these without its payload. `parse` accepts any bytes and never panics. `encode` reproduces the
-//! bytes that `parse` has accepted, except for reserved bits.
+//! have their own types. The other sixteen MIDs are SENDs on the queue pair: a [`Message`] is one
+//! of these without its payload. `parse` accepts any bytes and never panics. `encode` reproduces
+//! the bytes that `parse` has accepted, except for reserved bits.
 
 mod base;
 mod field;
