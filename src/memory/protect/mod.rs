@@ -296,7 +296,7 @@ impl Drop for Service {
         if let Ok(table) = table::lock() {
             for mm in table.iter() {
                 mm.handler.state.lock().closing = true;
-                // its worker takes the lock
+                // the worker of `mm` takes the lock
                 mm.rest(0);
             }
         }
