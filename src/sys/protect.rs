@@ -99,10 +99,10 @@ extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect) {
 
 extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     let this = raw.cast::<Protector<H>>().cast_const();
-    // SAFETY: As in `run`.
+    // SAFETY: `raw` is the first field of a `Protector<H>`, which exists until the close.
     if H::rest(unsafe { &*this }) {
-        // SAFETY: Open, since the close disables the work item that calls this. It gives back the
-        // reference of `open`.
+        // SAFETY: Open, since the close disables this work item. Gives back the reference of
+        // `open`.
         unsafe {
             c::sdp_h_protect_close(raw);
             drop(Arc::from_raw(this));
@@ -214,8 +214,8 @@ impl Worker<'_> {
     }
 }
 
-/// Workqueue of all workers. Its drop waits for their work. Dropped when all [`Protector`]s are
-/// closed, or are to be closed by a queued [`Handler::rest`].
+/// Workqueue of all workers. The drop waits for the workers' work. Dropped when all [`Protector`]s
+/// are closed, or are to be closed by a queued [`Handler::rest`].
 pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);

@@ -38,15 +38,15 @@ unsafe impl<T: Send> Sync for Inner<T> {}
 impl<T> Drop for Inner<T> {
     fn drop(&mut self) {
         if self.started {
-            // SAFETY: By the invariants. It waits for callbacks.
+            // SAFETY: By the invariants. The call waits for callbacks.
             unsafe { c::sdp_h_watch_stop(self.raw.get()) };
         }
     }
 }
 
 extern "C" fn give_up<T>(raw: *mut c::sdp_h_watch) {
-    // SAFETY: It is the field of an `Inner<T>` that exists until the watch is stopped, which waits
-    // for this. The caller has taken it out of the list, and holds the lock.
+    // SAFETY: `raw` is the field of an `Inner<T>` that exists until the watch is stopped, which
+    // waits for this. The caller has taken it out of the list, and holds the lock.
     let idle = unsafe {
         let inner = raw.byte_sub(core::mem::offset_of!(Inner<T>, raw));
         (*(*inner.cast::<Inner<T>>()).idle.get()).take()
@@ -95,19 +95,19 @@ impl<T: Send + 'static> Watched<T> {
     pub(crate) fn park(&mut self, t: T, pages: usize) -> Result<(), T> {
         drop(self.take());
         let idle = self.0.idle.get();
-        // SAFETY: Not in the list, so that nobody else accesses it until it is added.
+        // SAFETY: The watch is not in the list, so nobody else accesses `idle`.
         unsafe { *idle = Some(t) };
         // SAFETY: By the invariants; not in the list.
         match unsafe { c::sdp_h_watch_idle(self.0.raw.get(), pages) } {
             true => Ok(()),
-            // SAFETY: Not added to the list.
+            // SAFETY: The watch was not added to the list.
             false => unsafe { (*idle).take() }.map_or(Ok(()), Err),
         }
     }
 
     /// Takes the resource back, unless it was freed.
     pub(crate) fn take(&mut self) -> Option<T> {
-        // SAFETY: By the invariants. It is not in the list afterwards.
+        // SAFETY: By the invariants. After the call the watch is not in the list.
         unsafe {
             c::sdp_h_watch_busy(self.0.raw.get());
             (*self.0.idle.get()).take()

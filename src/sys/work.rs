@@ -54,8 +54,8 @@ impl Drop for Worker {
         // SAFETY: By the invariants the workqueue exists. Work queued by running work runs, too.
         unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
-        // SAFETY: By the invariants the workqueue exists. Its users hold references that unloading
-        // the module waits for.
+        // SAFETY: By the invariants the workqueue exists. Unloading waits for its users'
+        // references.
         unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
     }
 }

@@ -37,7 +37,7 @@ impl<T: InNet> Descriptor<'_, T> {
 
     /// Changes the descriptor's state. Context: socket lock held.
     pub(crate) fn set_progress(&self, p: Progress) {
-        // SAFETY: As for `progress`; changes are serialised by the socket lock.
+        // SAFETY: A call uses the descriptor; the socket lock serialises changes.
         unsafe { ptr::write_volatile(&raw mut (*self.socket).state, p as u32) }
     }
 }

@@ -64,7 +64,7 @@ impl<T: Family> Sock<T> {
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
         data.write_pin_init(T::init(&netns))?;
-        // SAFETY: As above. From now on the destructor drops both parts.
+        // SAFETY: The object has space for the data. From now on the destructor drops both.
         unsafe {
             sk.as_ptr()
                 .byte_add(Self::NETNS_OFFSET)
@@ -107,9 +107,9 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
 ///
 /// # Safety
 ///
-/// As for `work`, with the timer's work item.
+/// Same requirements as `work`, with the timer's work item.
 pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
-    // SAFETY: As for `work`.
+    // SAFETY: The timer is that of a sock of this family, with a reference.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, timer)) };
     sk.charged(|| (T::OPS.timer)(&sk));
 }

@@ -183,7 +183,7 @@ unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     // SAFETY: By the requirements. Whatever `P` is, `of` is its first field.
     let of = unsafe { (&raw const (*held).of).read() };
     assert!(of == TypeId::of::<P>(), "data of another type");
-    // SAFETY: As above, and it is for this `P`.
+    // SAFETY: By the requirements, and the data is for this `P`.
     unsafe { &(*held).data }
 }
 
@@ -289,9 +289,9 @@ unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) ->
 
 /// # Safety
 ///
-/// As for `show`; `line` has `len` bytes.
+/// Same requirements as `show`; `line` has `len` bytes.
 unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
-    // SAFETY: As for `show`; the file is open. The C side has copied the bytes for this call.
+    // SAFETY: The C side passes an open file from `create`, and a copy of the bytes.
     let (of, line) = unsafe {
         let net = Net::from_raw(c::seq_file_single_net((*file).private_data.cast()));
         (held(net), slice::from_raw_parts(line, len))
@@ -307,7 +307,7 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 ///
 /// # Safety
 ///
-/// As for `show`.
+/// Same requirements as `show`.
 unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file made by `create`. The file is open for this
     // call, and its removal waits for the call. The private data is an `sdp_h_rows`, for one call
@@ -327,9 +327,9 @@ unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
 
 /// # Safety
 ///
-/// As for `show`.
+/// Same requirements as `show`.
 unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) -> *mut c_void {
-    // SAFETY: As in `current`; the C side passes a number.
+    // SAFETY: The C side passes a seq_file of a file from `create`, and a number.
     unsafe {
         if *pos > 0 {
             return current::<F>(seq);
@@ -341,7 +341,7 @@ unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) ->
 
 /// # Safety
 ///
-/// As for `show`; `v` came from `start` or `next`, and is consumed.
+/// Same requirements as `show`; `v` came from `start` or `next`, and is consumed.
 unsafe extern "C" fn next<F: ProcRows>(
     seq: *mut c::seq_file,
     v: *mut c_void,
@@ -370,10 +370,10 @@ unsafe extern "C" fn stop<F: ProcRows>(_: *mut c::seq_file, v: *mut c_void) {
 
 /// # Safety
 ///
-/// As for `show`; `v` came from `start` or `next`.
+/// Same requirements as `show`; `v` came from `start` or `next`.
 unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
-    // SAFETY: As for `show`. `current` has taken a reference, which `stop` drops. `index` is the
-    // number of the row, and 0 for the heading.
+    // SAFETY: The C side passes a seq_file of a file from `create`. `current` has taken a
+    // reference, which `stop` drops. `index` is the number of the row, and 0 for the heading.
     unsafe {
         let to = SeqFile::from_raw(seq);
         match v {

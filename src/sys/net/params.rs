@@ -51,7 +51,7 @@ macro_rules! of_namespace {
             }
 
             $(pub(crate) fn $name(&self) -> i32 {
-                // SAFETY: As in `forgotten`.
+                // SAFETY: The parameters live as long as `self`.
                 match unsafe { ptr::read_volatile(&raw const (*self.as_raw()).$name) } {
                     i32::MIN => $name(),
                     own => own,

@@ -64,7 +64,7 @@ impl<T: Family> Families<T> {
         };
         let (protos, ops) = (&raw mut c::sdp_h_proto, &raw mut c::sdp_h_ops);
         let families = &raw mut c::sdp_h_family;
-        // SAFETY: Not registered yet, so the statics are exclusively used here.
+        // SAFETY: Nothing is registered yet, so the statics are exclusively used here.
         let (protos, ops, families) = unsafe { (&mut *protos, &mut *ops, &mut *families) };
         for (n, ((p, ops), (name, family))) in (1..).zip(protos.iter_mut().zip(ops).zip(NAMES)) {
             fill_proto::<T>(p, family, module, name);
@@ -127,7 +127,7 @@ impl<T: Family> Drop for Families<T> {
 ///
 /// # Safety
 ///
-/// The protocol is not registered yet. Its protocols are, until it is unregistered.
+/// The protocol is not registered yet; its proto structures are, until it is unregistered.
 ///
 /// # Errors
 ///

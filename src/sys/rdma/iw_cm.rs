@@ -29,7 +29,7 @@ pub(super) fn tcp_port(port: u16) -> u16 {
     port ^ 0x8000
 }
 
-/// Returns the parameters of an MPA request or reply. They refer to the private data.
+/// Returns the parameters of an MPA request or reply. The parameters refer to the private data.
 pub(super) fn parameters(qp: u32, reads_in: u8, reads_out: u8, data: &[u8]) -> c::iw_cm_conn_param {
     c::iw_cm_conn_param {
         private_data: data.as_ptr().cast(),
