@@ -102,6 +102,8 @@ counters! {
     limit_drops,
     /// Bytes sent that the peer read from the program's memory by RDMA.
     direct_sent,
+    /// Bytes sent in messages from pages of a program, file or pipe.
+    direct_in_messages,
     /// Bytes received by RDMA READ into the program's memory.
     direct_received,
     /// Bytes sent by RDMA WRITE to the peer's reader.

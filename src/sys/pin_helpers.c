@@ -118,7 +118,7 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 		else if (offset_in_page(at) || offset_in_page(*offset + got))
 			break;
 		while (len) {
-			size_t n = min(len, PAGE_SIZE - offset_in_page(at));
+			size_t n = pages ? min(len, PAGE_SIZE - offset_in_page(at)) : len;
 			struct page *page = bv->bv_page + (at >> PAGE_SHIFT);
 
 			if (!sendpage_ok(page) || (pages && *taken == capacity))

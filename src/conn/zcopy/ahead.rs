@@ -117,6 +117,7 @@ impl Connection {
         };
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
         endpoint.post_block_span(&wr, &payload)?;
+        self.stats.direct_in_messages += u64::from(message.payload);
         self.zcopy
             .with(|z| z.blocks.rest_posted(message.payload, true));
         Ok(())

@@ -17,6 +17,7 @@
 //! | flushing | being mapped, without the lock |
 //! | failed | mapping failed; the next such call retries, or a worker after a while |
 
+use super::super::send_queue::LARGE_CHUNK;
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
 use super::advert::Advert;
@@ -31,6 +32,10 @@ use crate::sys::pin::PAGE;
 use crate::sys::time::jiffies;
 use crate::transport::{BlockId, Pinned};
 use core::mem::replace;
+
+/// Minimum size of a block that later calls do not continue: half of a receive buffer, as with
+/// [`crate::socket::splice`].
+const LEAST: usize = LARGE_CHUNK / 2;
 
 /// Pages of a block being collected.
 pub(super) struct SplicedBlock {
@@ -66,17 +71,13 @@ impl Collection {
 
     /// Takes the pages for mapping.
     fn take(&mut self) -> Option<SplicedBlock> {
-        match replace(self, Collection::None) {
-            Collection::Open(collected)
-            | Collection::Closed(collected)
-            | Collection::Failed(collected) => {
-                *self = Collection::Flushing(collected.cookie);
-                Some(collected)
-            }
-            other => {
-                *self = other;
-                None
-            }
+        self.close();
+        let Collection::Closed(SplicedBlock { cookie, .. }) = *self else {
+            return None;
+        };
+        match replace(self, Collection::Flushing(cookie)) {
+            Collection::Closed(collected) => Some(collected),
+            _ => None,
         }
     }
 
@@ -94,23 +95,15 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
         return local::add_spliced(sk, end, message);
     }
     let more = message.flags() & c::MSG_MORE != 0;
-    // on a stalled connection, the turn that closes it for later bytes comes later
-    let is_open =
-        sk.with(|c| matches!(&c.zcopy.collection, Collection::Open(b) if b.at == c.tx.end()));
-    if !is_open {
+    let added = sk.connection().collect(sk, message);
+    message.advance(added);
+    if added == 0 {
+        // they begin another block, or are copied
         flush(sk);
         match begin(sk, message, more)? {
             Added::Block => {}
             other => return Some(other),
         }
-    } else {
-        // pages that cannot be added begin another block, or are copied
-        let added = sk.connection().collect(sk, message);
-        if added == 0 {
-            flush(sk);
-            return Some(Added::Block);
-        }
-        message.advance(added);
     }
     if message.remaining() > 0 || !more {
         flush(sk);
@@ -123,17 +116,15 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
     let (at, len) = message.run(want)?;
     let most = {
-        let mut c = sk.connection();
+        let c = sk.connection();
         if !c.zcopy.blocks.has_space() {
             return Some(Added::Full);
         }
-        let worth = match more {
-            // the size is not known yet
-            true => len >= PAGE && c.zcopy_threshold().is_some(),
-            false => c.may_use_zcopy(len),
-        };
+        // pages of the next call may continue those of this one
+        let least = if more && len == want { PAGE } else { LEAST };
+        let worth = len >= least && c.zcopy_threshold().is_some();
         if !worth || !c.writable(sk) || !c.zcopy.collection.is_none() {
-            return None;
+            return Some(Added::Copy(message.short(want, least).max(len)));
         }
         c.most_collected()
     };
@@ -180,15 +171,13 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
 
 /// Sends the collected block, if there is one. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
-    let taken = sk
-        .connection()
-        .zcopy
-        .get_mut()
-        .and_then(|z| z.collection.take());
-    let Some(mut collected) = taken else {
+    let mut c = sk.connection();
+    let Some(mut collected) = c.zcopy.with(|z| z.collection.take()) else {
         return;
     };
-    let mapped = collected.memory.map_added();
+    let worth = c.may_use_zcopy(collected.memory.len());
+    drop(c);
+    let mapped = collected.memory.map_added(worth);
     let mut c = sk.connection();
     let left = c.flushed(sk, collected, mapped.ok());
     if left.is_none() {
@@ -248,13 +237,17 @@ impl Connection {
     /// Adds the next pages of a call to the collection, without consuming them. Returns the number
     /// of bytes, 0 if they cannot be added.
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
-        let most = self.most_collected();
+        let (most, end) = (self.most_collected(), self.tx.end());
         let (Some(z), Some(account)) = (self.zcopy.get_mut(), sk.account()) else {
             return 0;
         };
         let Collection::Open(collected) = &mut z.collection else {
             return 0;
         };
+        // on a stalled connection, the turn that closes it for later bytes comes later
+        if collected.at != end {
+            return 0;
+        }
         let space = most.saturating_sub(collected.memory.len());
         let added = collected.memory.add_pages(message, space, account);
         let n = u32::try_from(added.unwrap_or(0)).unwrap_or(0);
@@ -271,8 +264,7 @@ impl Connection {
         mapped: Option<bool>,
     ) -> Option<Pinned> {
         let SplicedBlock { memory, cookie, at } = collected;
-        let (len, watch) = (memory.len(), memory.watch());
-        let worth = mapped == Some(true) && self.may_use_zcopy(len);
+        let watch = memory.watch();
         let Some(z) = self.zcopy.get_mut() else {
             return Some(memory);
         };
@@ -294,7 +286,7 @@ impl Connection {
                 return None;
             }
         };
-        let offered = worth && !z.detached_skips.skip();
+        let offered = mapped == Some(true) && !z.detached_skips.skip();
         match &mut self.protocol {
             // so that several blocks may be outstanding
             Some(p) if offered => p.set_pipelined(true),

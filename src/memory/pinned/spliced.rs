@@ -49,13 +49,13 @@ impl Block<Charged> {
         Ok(n)
     }
 
-    /// Maps the added pages. Returns true if the peer may get access. Context: may sleep.
+    /// Maps the added pages; may sleep. Returns true if the peer may get access (`for_peer`).
     ///
     /// # Errors
     ///
     /// Returns an error of the device; the call can be repeated.
-    pub(crate) fn map_added(&mut self) -> Result<bool> {
-        if self.map_for(Use::Send, true).is_ok() {
+    pub(crate) fn map_added(&mut self, for_peer: bool) -> Result<bool> {
+        if for_peer && self.map_for(Use::Send, true).is_ok() {
             return Ok(true);
         }
         self.map_for(Use::Send, false).map(|()| false)

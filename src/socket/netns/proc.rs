@@ -206,6 +206,7 @@ impl ProcFile for Statistics {
         counter(to, "zcopy tx_bytes", s.direct_sent + s.direct_written);
         counter(to, "zcopy rx_bytes", s.direct_received + s.direct_filled);
         counter(to, "zcopy spliced", s.bytes_spliced);
+        counter(to, "zcopy in messages", s.direct_in_messages);
         counter(to, "zcopy written", s.direct_written);
         counter(to, "zcopy filled", s.direct_filled);
         counter(to, "zcopy queued", s.direct_queued);

@@ -97,6 +97,12 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "Bytes received whose pages went to a pipe (splice).",
     ),
     (
+        "zcopy in messages",
+        "sdp_zcopy_in_messages_bytes",
+        Sum,
+        "Bytes sent in messages from pages of a program, file or pipe.",
+    ),
+    (
         "zcopy written",
         "sdp_zcopy_written_bytes",
         Sum,

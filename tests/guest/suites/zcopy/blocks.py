@@ -42,6 +42,11 @@ class Counters:
         return sum(observe.stats(where)[name] - self._before[where][name] for where in netns.hosts())
 
 
+def from_pages(counters):
+    """Returns the bytes sent from pages of a program, file or pipe, by RDMA or in messages."""
+    return counters.gained("zcopy tx_bytes") + counters.gained("zcopy in messages")
+
+
 def unpinned(e):
     """No page stays pinned at either end, except memory that is released when memory is short."""
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
