@@ -19,6 +19,8 @@
  *		call: one that finds space, or bytes, and does nothing else.
  * MODE connect: connect, a byte in both directions, close, repeatedly; the driver measures. MODE
  * compute: measures the steps of the computation per second.
+ * MODE splice, relay: the driver passes messages of SIZE bytes from one connection of the server to
+ *		another, by splice(2), or by recv and send.
  *
  * The server prints "listening" when it listens. Server and client print one line of JSON at the
  * end. With "-" the arguments come from standard input, a line for each run, and "ended" and a
@@ -26,7 +28,7 @@
  */
 #define _GNU_SOURCE
 #include <sys/wait.h>
-#include "stream.h"
+#include "proxy.h"
 
 /* --- modes pong and connect --------------------------------------------------------------------
  */
@@ -221,7 +223,7 @@ static void read_options(char **words)
 
 static void run(int argc, char **argv)
 {
-	int serving, pongs, calls, connects, streams;
+	int serving, pongs, calls, connects, streams, proxies;
 	const char *mode;
 
 	if (argc < 8)
@@ -243,19 +245,21 @@ static void run(int argc, char **argv)
 	pongs = !strcmp(mode, "pong");
 	calls = !strcmp(mode, "calls");
 	connects = !strcmp(mode, "connect");
+	by_pipe = !strcmp(mode, "splice");
+	proxies = by_pipe || !strcmp(mode, "relay");
 	if (!serving && !strcmp(mode, "compute")) {
 		measure_compute();
 		return;
 	}
-	if (!streams && !pongs && !calls && !connects)
+	if (!streams && !pongs && !calls && !connects && !proxies)
 		fail("no mode is called %s", mode);
 	if (serving) {
-		(streams ? serve_stream : pongs ? serve_pong : calls ? serve_calls : serve_connect)(new_listener());
+		(streams ? serve_stream : pongs ? serve_pong : calls ? serve_calls : proxies ? serve_proxy : serve_connect)(new_listener());
 		return;
 	}
 	seconds = atof(argv[8]);
 	read_options(argv + 9);
-	(streams ? drive_stream : pongs ? drive_pong : calls ? drive_calls : drive_connect)();
+	(streams ? drive_stream : pongs ? drive_pong : calls ? drive_calls : proxies ? drive_proxy : drive_connect)();
 }
 
 /* Executes one run for each line, in a separate process. */
