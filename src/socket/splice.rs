@@ -4,6 +4,7 @@
 //! recvmsg copies what uses little of a buffer, and all of a connection without a device.
 
 use super::receive_call::ended;
+use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::{zcopy, SdpSock};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::message::PipeSink;
@@ -16,11 +17,11 @@ enum Next {
     Again,
     Mark,
     Nothing,
-    /// The next bytes have to be copied.
-    Copy,
+    /// The next bytes have to be copied, this many at most.
+    Copy(usize),
 }
 
-/// splice(2). `None`: no pages were given, and recvmsg continues.
+/// splice(2). `None`: no pages were given, and recvmsg continues with `to.left` bytes.
 pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Option<usize>> {
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(nowait);
@@ -39,7 +40,8 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
             return Ok(Some(len.saturating_sub(to.left)));
         }
         let at_mark = next == Next::Mark;
-        if next == Next::Copy {
+        if let Next::Copy(most) = next {
+            to.left = to.left.min(most);
             return Ok(None);
         } else if !at_mark && !ended && timeout != 0 {
             timeout = sk.wait_to_read(&mut lock, seq, timeout)?;
@@ -60,7 +62,8 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
 fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     let mut c = sk.connection();
     if c.endpoint.is_none() {
-        return Next::Copy;
+        // pages for all of it are allocated first
+        return Next::Copy(LARGE_CHUNK);
     }
     // as on TCP, the urgent byte ends the call even if MSG_OOB has read it, or SO_OOBINLINE is set
     let Some(next) = c.rx.unread.next(0, to.left, true, true) else {
@@ -84,7 +87,8 @@ fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     };
     if n == 0 {
         c.rx.put_back(memory);
-        return Next::Copy;
+        // more than half of a next, full buffer stays
+        return Next::Copy(LARGE_CHUNK / 4);
     }
     c.stats.bytes_spliced += n as u64;
     if let Some(empty) = c.rx.consumed(memory, n) {

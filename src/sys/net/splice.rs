@@ -21,11 +21,11 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family, by its open file.
     let (call, file) = unsafe { (call::<T>(socket), (*socket).file) };
     let sk = call.sk;
+    // INVARIANT: The caller holds the pipe's lock, or has made the pipe for this call.
+    let mut to = PipeSink { pipe, left: len };
     if call.tcp().is_none() || (T::OPS.dual.chosen)(sk) == FallbackState::Sdp {
         // SAFETY: The core passes an open file.
         let nowait = unsafe { (*file).f_flags } & O_NONBLOCK != 0;
-        // INVARIANT: The caller holds the pipe's lock, or has made the pipe for this call.
-        let mut to = PipeSink { pipe, left: len };
         let given = sk.charged(|| (T::OPS.splice)(sk, &mut to, nowait));
         if let Some(result) = given.transpose() {
             return count(result) as isize;
@@ -33,5 +33,5 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
     }
     // by recvmsg: of the family, or TCP's if that has the open file now
     // SAFETY: The core passes an open file.
-    unsafe { c::copy_splice_read(file, position, pipe, len, flags) }
+    unsafe { c::copy_splice_read(file, position, pipe, to.left, flags) }
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """splice(2) from a socket over a device: the pipe gets the pages of receive buffers."""
 
+import socket
+
 from lib import calls, netns, observe, pattern
 from lib.registry import case
 from suites.data.splicing import drain, pipe
@@ -39,6 +41,25 @@ def through(e):
             e.check(given > total // 2, f"{given} bytes were given to the pipe")
             e.check(passed > total // 2, f"{passed} bytes were sent from pages")
         unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def small_ones_between(e):
+    """A reader that is late: what is copied of one message leaves the next ones to be given."""
+    near, far = e.pair()
+    reader, writer = pipe(e)
+    task = e.task(pattern.send, near, 78, 6 * MIB, [MIB])      # for large buffers
+    e.equal(pattern.receive(far, 78, 6 * MIB, [100000]), 6 * MIB, "bytes")
+    task.result()
+    checker, counters = pattern.Checker(79), Counters()
+    data = pattern.Pattern(79).at(0, 600000)
+    for at in range(0, 600000, 200000):
+        near.sendall(data[at:at + 200000], socket.MSG_DONTWAIT)
+    e.unread(far, 600000)
+    while checker.count < 600000:
+        drain(reader, checker, calls.splice(far, writer, MIB))
+    if not netns.is_one():
+        e.check(counters.gained("zcopy spliced") > 450000, f"{counters.gained('zcopy spliced')} of 600000 bytes were given")
 
 
 @case(reference=False, timeout=90)
