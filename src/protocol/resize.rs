@@ -17,12 +17,11 @@ use super::sequence::after;
 const BSDH: u32 = BSDH_LEN as u32;
 
 /// Score of full messages that triggers a request. A full message with more bytes queued after it
-/// adds two, any other message subtracts one. A few sends of several messages each reach the score;
-/// sends of one message never do.
+/// adds two, any other message subtracts one. A few sends of several messages reach it; sends of
+/// one never do.
 const SUSTAINED: u8 = 16;
 
-/// Divisor of the desired size for a first, smaller request: many connections never carry requests
-/// of more than a few pages.
+/// Divisor of the desired size for a first request: many connections never need more.
 const MIDDLE: u32 = 8;
 
 /// Receive buffers of this end, which the peer may request to grow.

@@ -8,8 +8,8 @@ macro_rules! violations {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// Reason to abort a connection: the peer has broken the protocol.
         ///
-        /// Each reason has a [name](Violation::name) and an [index](Violation::index) for counters
-        /// and traces.
+        /// Each has a [name](Violation::name) and an [index](Violation::index) for counters and
+        /// traces.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation {
             /// The bytes are no valid message.

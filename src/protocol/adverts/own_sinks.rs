@@ -69,8 +69,7 @@ impl OwnSinks {
         self.adverts.push(size);
     }
 
-    /// Handles a received message with payload. Counts a message with payload; returns true if it
-    /// has voided the oldest advert.
+    /// Counts a received message with payload. Returns true if it has voided the oldest advert.
     pub(crate) fn crossed(&mut self) -> bool {
         let crossed = self.adverts.pop().is_some();
         if crossed {

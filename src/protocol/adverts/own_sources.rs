@@ -63,8 +63,7 @@ impl OwnSources {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent; `limit` is the maximum. No advert may be sent
-    /// while a cancel is outstanding.
+    /// Returns true if another advert may be sent (at most `limit`): not during a cancel.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -113,8 +112,7 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// Handles a valid sink advert of the peer. Returns true if the message has voided source
-    /// adverts of this end.
+    /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         let Some(oldest) = self.adverts.front() else {
             return Ok(false);

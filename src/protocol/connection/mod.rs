@@ -43,8 +43,8 @@
 //!    follows once the peer's kernel has replied; no block is advertised before that.
 //!
 //! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner with
-//! urgent data after the block cancels. A peer whose program does not read never ends the wait, so
-//! every sender needs a time limit.
+//! urgent data after the block cancels. A peer that does not read never ends the wait, so senders
+//! need a time limit.
 //!
 //! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
 //! returns all advertised blocks; the peer has received nothing of these.
@@ -128,21 +128,19 @@ const ZERO_COPY_RECEIVE_SIZE: u32 = 32784;
 pub struct Parameters {
     /// Size in bytes with BSDH of this end's receive buffers, as announced.
     pub local_receive_size: u32,
-    /// Size in bytes with BSDH of the peer's receive buffers: LocalRcvSz of its Hello or
-    /// ActRcvSz of its HelloAck.
+    /// Size in bytes with BSDH of the peer's receive buffers: Hello's LocalRcvSz or HelloAck's
+    /// ActRcvSz.
     pub remote_receive_size: u32,
     /// MaxAdverts that this end announces.
     pub local_max_adverts: u16,
     /// MaxAdverts of the peer. 1: an OFED peer.
     pub remote_max_adverts: u16,
-    /// Receive buffers of this end as announced in Hello or HelloAck. With fewer than three buffers
-    /// the peer cannot send until more are posted. Three are slow, and fail if the peer has only
-    /// three as well.
+    /// Receive buffers of this end in Hello or HelloAck. With fewer than three the peer cannot
+    /// send. Three are slow, and fail if the peer has three as well.
     pub posted: u16,
     /// Receive buffers of the peer in Hello or HelloAck: the initial credits, which may be 0.
     pub credits: u16,
-    /// Size in bytes with BSDH to request of the peer by ChRcvBuf under load. No request if 0 or at
-    /// most `remote_receive_size`.
+    /// Size in bytes with BSDH to request by ChRcvBuf under load, if above `remote_receive_size`.
     pub desired_remote_size: u32,
     /// Use of adverts by the owner.
     pub zero_copy: ZeroCopy,
@@ -362,8 +360,7 @@ impl Connection {
         !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
     }
 
-    /// Returns true if credits are reserved for the end of the peer's advert; see
-    /// [`credits`](super::credits).
+    /// Returns true if [`credits`](super::credits) are reserved for the end of the peer's advert.
     fn must_save(&self) -> bool {
         !self.own_line() && self.peer_sources.held() && self.send.credits() <= PAYLOAD_CREDITS
     }

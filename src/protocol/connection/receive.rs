@@ -87,9 +87,8 @@ impl Received {
 impl Connection {
     /// Handles a message received on the queue pair.
     ///
-    /// `bytes` contains the first `min(length, MAX_HEADER)` bytes of the message, or more; `length`
-    /// is its length by the transport's completion. From this call on its buffer does not count as
-    /// posted.
+    /// `bytes` contains at least the first `min(length, MAX_HEADER)` bytes of the message; `length`
+    /// is the transport's. From this call on the buffer does not count as posted.
     ///
     /// After the peer's AbortConn or SuspComm, or a violation, later messages are ignored.
     ///

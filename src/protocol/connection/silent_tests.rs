@@ -88,9 +88,8 @@ fn who_cannot_cancel_is_refused() {
     }
 }
 
-/// The peer could send the cancel, until its own updates have used up the buffers of this end. This
-/// end has no credit to announce more buffers. Then neither a signal nor a timeout ends the peer's
-/// call.
+/// The peer could send the cancel, until its own updates have used up the buffers of this end.
+/// Without a credit of this end for others, neither a signal nor a timeout ends the peer's call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {

@@ -195,8 +195,7 @@ fn a_block_is_written_and_reported() {
 
 #[test]
 fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
-    // The sink has advertised three blocks before it received the first of two messages, and one
-    // after that.
+    // The sink has advertised three blocks before the first of two messages, and one after.
     let mut pair = source();
     data(&mut pair, 10);
     data(&mut pair, 10);

@@ -19,8 +19,7 @@ pub struct Offer {
     /// Block of the stream after the queued bytes, to be advertised; see `connection`. Bytes after
     /// the block must not be offered before the block is advertised.
     pub source: Option<Block>,
-    /// Number of queued bytes up to and including the urgent byte, if there is one. 0 and values
-    /// beyond `queued` count as none.
+    /// Number of queued bytes up to and including the urgent byte. 0 and more than `queued`: none.
     pub urgent: Option<u32>,
     /// Block of a waiting reader that has read everything, to be advertised; see `connection`.
     pub sink: Option<Block>,
@@ -78,8 +77,7 @@ pub struct Outgoing {
     pub header: [u8; MAX_HEADER],
     /// Size of the headers in bytes.
     pub header_len: u8,
-    /// Number of stream bytes after the headers, from the front of the queue; of a SrcAvail, from
-    /// the start of the block.
+    /// Number of stream bytes after the headers, from the queue, or of a SrcAvail from its block.
     pub payload: u32,
     /// Set if the last payload byte is urgent.
     pub urgent: bool,

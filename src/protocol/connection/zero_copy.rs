@@ -110,8 +110,7 @@ impl Connection {
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
     /// may send sink adverts. With false, makes this half Combined again, once the peer has no sink
-    /// adverts. The ModeChange is sent when no source advert is outstanding. No effect with OFED
-    /// peers.
+    /// adverts. The ModeChange waits for source adverts. No effect with OFED peers.
     pub fn set_pipelined(&mut self, pipelined: bool) {
         self.idle = None;
         self.pipelined = pipelined;
