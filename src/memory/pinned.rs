@@ -19,8 +19,7 @@
 //! **Notification.** A block may have a [`Notify`], dropped when the block is released.
 //!
 //! **Release.** Unpinning sleeps. `Pinned::into_spare` drops such memory at once, in process
-//! context. The drop of a `Pinned` leaves that to the module's workqueue, so it may happen in any
-//! context.
+//! context. The drop of a `Pinned` leaves that to the workqueue, in any context.
 
 mod spliced;
 

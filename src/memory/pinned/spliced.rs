@@ -23,9 +23,8 @@ impl Block<Charged> {
         Ok(())
     }
 
-    /// Adds up to `most` bytes of the pages that a call sends next, without advancing the call.
-    /// Only pages that continue at the end of the collected ones are added. Returns the number of
-    /// bytes. Context: any.
+    /// Adds up to `most` bytes of the pages that a call sends next, without advancing the call, if
+    /// they continue the collected pages. Returns the number of bytes. Context: any.
     ///
     /// # Errors
     ///

@@ -61,9 +61,8 @@ pub(crate) struct Holder {
 /// Blocks in flight in one address space.
 struct Protection {
     record: Record<KVec<Option<Part<Holder>>>>,
-    /// Set when the program has moved recorded memory or changed the page of ioctl arguments, and
-    /// after a long rest. No block may begin, all are taken back, and the last one closes the
-    /// userfaultfd.
+    /// Set when the program has moved recorded memory or changed the argument page, and after a
+    /// long rest. No block may begin, all are taken back, and the last closes the userfaultfd.
     closing: bool,
 }
 
@@ -224,8 +223,7 @@ impl ProtectedMm {
     /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
     /// mremap(2) returns as soon as its event is read, perhaps before this has handled it. The
-    /// program may meanwhile have mapped and sent other memory at the old address: a block of that
-    /// is taken back, too.
+    /// program may have sent other memory at the old address: that block is taken back, too.
     fn handle(&self, event: &UffdEvent) {
         let (start, end) = (event.from, event.from.saturating_add(event.len));
         let range = Range { start, end };

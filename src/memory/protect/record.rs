@@ -161,8 +161,7 @@ where
         }
     }
 
-    /// Returns the next owner to notify of a write fault in a range. The owner of a block is
-    /// returned once.
+    /// Returns the next owner to notify of a write fault in a range, once for each block.
     pub(crate) fn next_fault(&mut self, range: Range) -> Option<O> {
         loop {
             let at = self.find(|p| !p.wanted && p.range.overlaps(range))?;
@@ -186,8 +185,7 @@ where
         self.all().any(|p| p.range.overlaps(range))
     }
 
-    /// Records a protected page without a block, which a task waits to write to. Returns false if
-    /// no slot is free.
+    /// Records a page without a block that a task waits to write to. Returns false without a slot.
     pub(crate) fn add_loose(&mut self, page: Range) -> bool {
         self.add(page, BlockId(0), None)
     }
