@@ -104,8 +104,7 @@ pub(crate) struct RxBuffers {
     /// Number to keep posted while the reader keeps up.
     window: u16,
     /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while, for lack
-    /// of memory, so few buffers are posted that the peer may not send: only a timer restarts such
-    /// a connection.
+    /// of memory, the peer has too few buffers to send: only a timer restarts it.
     pause: Jiffies,
     /// Permission for large buffers.
     large: Option<LargeRight>,
@@ -154,8 +153,7 @@ impl RxBuffers {
     }
 
     /// Returns the number to keep posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which `unread`
-    /// are in use. `advert`: the peer has advertised, so it sends no Data and may need credits for
-    /// a cancel.
+    /// are in use. `advert`: the peer has advertised, and may need credits for a cancel.
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {

@@ -93,9 +93,8 @@ impl Unread {
         self.bytes() >= least.saturating_add(ahead) || self.bytes() > ahead && full()
     }
 
-    /// Returns the next bytes, up to `most`, of a receive call at position `from`. The returned
-    /// bytes end before the urgent mark. `None`: the mark is next, and the call has `got` bytes
-    /// before the mark.
+    /// Returns the next bytes, up to `most`, of a receive call at position `from`, before the
+    /// urgent mark. `None`: the mark is next, and the call has `got` bytes before it.
     #[inline]
     pub(crate) fn next(&self, from: u64, most: usize, got: bool, inline: bool) -> Option<NextRead> {
         // an old urgent byte before the peeked bytes may be gone
