@@ -339,8 +339,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// # Errors
 ///
 /// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
-/// or another attempt has begun. Other errors are those of the resolver. On error the socket keeps
-/// its CM link.
+/// or another attempt has begun. Others: the resolver's. On error the socket keeps its CM link.
 fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let (end, pause) = match why {
         EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),

@@ -152,8 +152,7 @@ impl Acceptor for SdpSock {
     }
 }
 
-/// Makes the socket of a new connection for a listener, if that has space in its backlog. `prepare`
-/// sets up the connection.
+/// Makes a connection's socket for a listener with space in its backlog, set up by `prepare`.
 pub(super) fn accept_request(
     net: &Net,
     local: &Address,

@@ -15,8 +15,7 @@ use crate::transport::{LinkId, Verdict};
 use core::net::IpAddr;
 use kernel::prelude::*;
 
-/// Time until a request that met a full backlog is repeated for the first time. The time doubles up
-/// to the second value.
+/// Time until a request that met a full backlog is repeated: first, and after doubling.
 const FIRST_PAUSE: Jiffies = milliseconds(10);
 const LONGEST_PAUSE: Jiffies = milliseconds(500);
 /// Time for each repetition of a request, as with RoCE.

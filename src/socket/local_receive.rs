@@ -182,8 +182,7 @@ impl Call<'_> {
 }
 
 impl Call<'_> {
-    /// Copies at most `n` bytes of a block of the sender, from its position and offset on. Returns
-    /// the number of bytes.
+    /// Copies at most `n` bytes of a sender's block from position and offset on. Returns how many.
     fn copy_block(
         &mut self,
         end: &mut LocalEnd,

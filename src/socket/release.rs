@@ -101,8 +101,7 @@ pub(super) fn connecting(s: State) -> bool {
 
 /// Ends an attempt to connect or accept, if it is still the socket's current one.
 ///
-/// All objects of this attempt are removed first: as soon as the state changes, connect(2) may
-/// begin another attempt.
+/// Removes the attempt's objects before the state changes: connect(2) may then begin another.
 pub(super) fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     let (slot, below, wakeups) = {
         let mut c = sk.connection();

@@ -16,8 +16,7 @@ pub(super) fn of(sk: &SdpSock) -> Route {
     route.unwrap_or(Route::Sdp)
 }
 
-/// Sets `SDP_ROUTE`, before connect(2) or listen(2), or after connect(2) has failed. Context:
-/// process, without locks.
+/// Sets `SDP_ROUTE`, before connect(2) or listen(2), or after a failed connect. Without locks.
 ///
 /// # Errors
 ///

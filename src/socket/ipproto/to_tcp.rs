@@ -10,8 +10,7 @@ use crate::sys::debug::debug;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};
 
-/// Switches the descriptor to the TCP socket, which connects first if requested. The caller holds
-/// the `decision` mutex.
+/// Switches the descriptor to the TCP socket, which connects first if requested, under `decision`.
 pub(super) fn hand_to_tcp(
     sk: &SdpSock,
     tcp: &Tcp<'_>,

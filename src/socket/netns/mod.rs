@@ -151,8 +151,7 @@ struct User {
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
-    /// `IPPROTO_SDP` sockets that have switched to TCP, until they are closed. Such sockets do not
-    /// count towards the limits.
+    /// Open `IPPROTO_SDP` sockets that have switched to TCP, which do not count for the limits.
     crossed: RBTree<usize, ARef<SdpSock>>,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
@@ -184,8 +183,7 @@ impl Netns {
     ///
     /// # Errors
     ///
-    /// `ENOBUFS`: the namespace, or the user in it, has reached the limit of sockets. `ENOMEM`: out
-    /// of memory.
+    /// `ENOBUFS`: the namespace, or its user, has reached the limit of sockets. `ENOMEM`.
     pub(in crate::socket) fn enter(&self, sk: &SdpSock) -> Result {
         let uid = sk.uid();
         let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;

@@ -228,8 +228,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the group of a claim. An empty group may remain if the caller fails; such a group
-    /// excludes no other socket.
+    /// Returns the group of a claim. If the caller fails an empty group may remain, harmlessly.
     fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table

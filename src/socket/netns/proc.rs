@@ -123,8 +123,7 @@ impl Write for Line {
 }
 
 /// `/proc/net/sdp_ipproto`: a row for each open `IPPROTO_SDP` socket, with its protocol, and the
-/// reason if that is TCP. The row with the same inode in `sdp`, `tcp` or `tcp6` contains its
-/// addresses.
+/// reason if that is TCP. Addresses are in the row of the inode in `sdp`, `tcp` or `tcp6`.
 struct Choices;
 
 impl ProcRows for Choices {
