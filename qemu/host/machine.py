@@ -24,7 +24,7 @@ KERNEL_ARGUMENTS = [
     "loglevel=5",
     # After either the guest cannot continue: QEMU ends, and so does the wait.
     "panic=-1", "oops=panic",
-    # These are useless in emulation, and cost time in every boot or every system call.
+    # These features are useless in emulation, and cost time in every boot or every system call.
     "mitigations=off", "cryptomgr.notests",
     # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",

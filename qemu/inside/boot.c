@@ -45,7 +45,7 @@ static void fail(const char *format, ...)
 static void try_mount(const char *source, const char *target, const char *type,
 		      unsigned long flags, const char *options)
 {
-	/* This fails in a root without the directory, which the result reports. */
+	/* mkdir fails in a root without the directory; the result of the mount reports that. */
 	mkdir(target, 0755);
 	mount(source, target, type, flags, options);
 }

@@ -112,7 +112,7 @@ fn release() -> Option<Text> {
 fn holds(path: &CStr, word: &[u8]) -> Option<bool> {
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
     let mut part = [0; 4096];
-    // Keeps the end of the previous read, because the word may begin there.
+    // Keeps the end of the previous read, because the word may begin in it.
     let mut kept = 0;
     let found = loop {
         let n = match sys::read(fd, &mut part[kept..]) {

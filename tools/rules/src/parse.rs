@@ -176,7 +176,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Returns the rest of the line, without blanks at its ends.
+    /// Returns the unparsed part of the line, without blanks at its ends.
     fn rest(&self) -> Piece<'a> {
         let rest = Piece {
             at: self.at,

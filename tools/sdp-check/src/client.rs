@@ -101,7 +101,7 @@ fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     log::ask();
     let done = all(options, report);
-    // also after an error: the log may contain the cause
+    // looks at the log also after an error, because it may contain the cause
     tell(report, LOG, "here", &log::find(options.names));
     done
 }

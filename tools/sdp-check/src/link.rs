@@ -71,7 +71,7 @@ fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
 fn mtu(name: &str) -> Option<u32> {
     let socket = sock::new(Kind::Tcp, Ipv4Addr::LOCALHOST.into()).ok()?;
     // SAFETY: `ifreq` consists of numbers. The ioctl reads the name, which ends with 0, and fills
-    // the rest.
+    // the other fields.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         let room = request.ifr_name.len() - 1;

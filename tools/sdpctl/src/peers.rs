@@ -15,7 +15,7 @@ const MODULE: &str = "/sys/module/ib_sdp";
 #[derive(Debug, PartialEq)]
 struct Peer {
     ip: IpAddr,
-    /// None for all ports of the host.
+    /// `None` if the row is for all ports of the host.
     port: Option<u16>,
     choice: String,
     seconds_left: u64,

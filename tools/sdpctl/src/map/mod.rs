@@ -3,10 +3,10 @@
 //! `sdpctl map`: TCP sockets of chosen programs become sockets of the protocol IPPROTO_SDP, which
 //! use SDP where the peer can and TCP where not.
 //!
-//! A mapping is a BPF program in socket(2) and four more. Those four keep sockets TCP while the
-//! kernel has no such protocol. The programs stay attached as long as their links are held: by the
-//! descriptors of the `sdpctl` that created them, or by pins below `/sys/fs/bpf`. The programs are
-//! in bpf/map.bpf.c.
+//! A mapping is a BPF program in socket(2) and four more. The four others keep sockets TCP while
+//! the kernel has no such protocol. The programs stay attached as long as their links are held: by
+//! the descriptors of the `sdpctl` that created them, or by pins below `/sys/fs/bpf`. The programs
+//! are in bpf/map.bpf.c.
 
 mod links;
 mod pinned;
