@@ -187,8 +187,8 @@ SIW_ALL = ["data", "close", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "i
 GUEST_SECONDS = 3600
 DEBUG_SECONDS = 14400
 BUILD_SECONDS = 14400
-# Builds that the guest suites need: name, command, and suites that need it. They run first, so that
-# a suite's time limit covers its tests only.
+# Builds that the guest suites need: name, command, and suites that need it. Builds run first, so
+# that a suite's time limit covers its tests only.
 BUILDS = [
     ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != LONGEST),

@@ -53,7 +53,7 @@ def start(e, command, where="self", rules=None):
 
 
 def wait_for_listener(e, port, where="peer", tcp=True, sdp=None):
-    """Waits until a listener exists there, by the server's output."""
+    """Waits until a listener exists on that host, by the server's output."""
     sdp = e.sdp if sdp is None else sdp
 
     def listens():

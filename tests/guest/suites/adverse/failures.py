@@ -115,7 +115,7 @@ def works_again(e):
 
 def failing(name, settings):
     def run(e):
-        """Some connections end, the others do not."""
+        """Connections that a fault hits end; all others continue."""
         # each connection creates its own queues
         with either.parameters(spare_queues=0), adverse.device(e, seed=SEED, **settings):
             listener = e.listen()

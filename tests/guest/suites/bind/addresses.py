@@ -49,7 +49,7 @@ def forms(e):
 
 @case(families=("v6",))
 def forms6(e):
-    """The same on a socket of family 28."""
+    """Tries every form of an address on a socket of family 28."""
     own = "fd77::1"
     taken = ("ok", socket.AF_INET6, own, True)
     e.note("own", bound_name(e, calls.sa_in6(own, 0)))

@@ -465,7 +465,7 @@ def cached_and_changed(e):
             e.check(destination.bytes == random.Random(2).randbytes(SIZE), f"{change.__name__}: what is there now")
             # The kernel may have changed a mapping for its own reasons.
             e.check(hits() - before <= most, f"{change.__name__}: {hits() - before} pieces were found pinned")
-            # The other direction: received bytes are visible to the program.
+            # Tests the opposite direction: received bytes are visible to the program.
             source, destination = Raw(SIZE).fill(2), Raw(SIZE).fill(1)
             ends.read(source, destination)
             change(destination)

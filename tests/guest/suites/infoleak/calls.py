@@ -120,7 +120,8 @@ def names(e):
 
 @case(reference=False, timeout=120)
 def data(e):
-    """recv(2) and recvmsg(2): the bytes as sent. The rest of the buffer does not change."""
+    """recv(2) and recvmsg(2): the bytes as sent. The buffer behind the received bytes does not
+    change."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)

@@ -92,7 +92,7 @@ def told(e):
 @case(reference=False)
 def seen(e):
     """A listener of both protocols is listed among TCP's, with the descriptor's inode. An SDP
-    connection of such a listener is not listed there."""
+    connection of such a listener is not among TCP's."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}

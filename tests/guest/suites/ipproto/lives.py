@@ -50,7 +50,7 @@ def fork(e):
 
 @case(reference=False)
 def passed_on(e):
-    """A socket is passed to another process, and its protocol is decided there."""
+    """A socket is passed to another process, which connects it."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)

@@ -289,7 +289,7 @@ def port_of_several(e):
 @case(reference=False)
 def port_of_several_after_tcp(e):
     """TCP uses another port if the shared one is in TIME_WAIT."""
-    # each family its own port, because of the TIME_WAIT left there
+    # each family has its own port, because the other family leaves a TIME_WAIT
     low = PORTS + (12 if e.six else 10)
     with either.parameters(**PATIENT):
         listener, by_tcp = either.listen(e), either.listen(e, TCP)

@@ -287,7 +287,7 @@ def killed(e):
 
 
 def fill(e, far):
-    """The other end writes until its buffers are full."""
+    """The peer of the process writes until its buffers are full."""
     if far:
         far.setblocking(False)
         while isinstance(e.outcome(calls.send, far, bytes(65536), socket.MSG_NOSIGNAL), int):

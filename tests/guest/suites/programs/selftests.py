@@ -8,7 +8,7 @@ flight."""
 from lib.forms import form
 
 FOLDER = "/src/build/programs"
-# Not a multiple of 26, so that one alphabet continues into the next.
+# The length is no multiple of 26, so that one alphabet continues into the next.
 LENGTH = 65000
 SERVER = """
 import os, socket

@@ -137,7 +137,7 @@ class Guide:
 
 @case(reference=False, families=("v4",), timeout=900)
 def guided(e):
-    """As syscall_fuzz.calls.threads, guided by coverage."""
+    """Does the same as syscall_fuzz.calls.threads, guided by coverage."""
     if not KCOV.exists():
         e.skip("this kernel does not report the code that a call reaches")
     found = rage(e, int(os.environ.get("STEPS", STEPS // 3)), Guide)

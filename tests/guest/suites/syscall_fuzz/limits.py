@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""As many sockets as the limits allow."""
+"""Creates as many sockets as the limits allow."""
 
 import contextlib
 

@@ -323,7 +323,7 @@ def calls_recv(sock, m):
 
 @case(reference=False, families=("v4",), timeout=90)
 def sent_twice(e):
-    """The same memory, and overlapping blocks, sent by one socket and by another."""
+    """The same memory, and overlapping blocks, are sent by one socket and by another."""
     near, far, m, want = in_flight(e)
     other, end = pair(e)
     near.send(view(m))

@@ -78,7 +78,7 @@ def sizes(e):
 
 @case(reference=False, families=("v4",), timeout=180, messages=True)
 def with_small_ones(e):
-    """Both directions at once, with messages of a few bytes between the large ones."""
+    """Both directions transfer at once, with messages of a few bytes between the large ones."""
     near, far = pair(e)
     total = LARGE + 12345
     sends = [5 * MIB, 1, 100, 3 * MIB - 1, 4096, 2 * MIB, 2000, 65536]

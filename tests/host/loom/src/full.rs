@@ -13,7 +13,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 struct Socket {
-    /// Under the connection's lock: true if there is space.
+    /// Protected by the connection's lock: true if there is space.
     room: Mutex<bool>,
     /// `SOCK_NOSPACE`.
     nospace: AtomicBool,

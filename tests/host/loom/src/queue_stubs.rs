@@ -77,7 +77,7 @@ impl<T> InPlaceInit<T> for Box<T> {
     }
 }
 
-/// Elements, and the number of them that there is space for.
+/// Elements, and the number of elements that there is space for.
 pub(crate) struct KVec<T>(Vec<T>, usize);
 
 impl<T> KVec<T> {

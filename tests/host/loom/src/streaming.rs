@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One task writes bytes to a local connection and another reads them. Neither accesses a byte that
-//! the other uses, all bytes arrive in order, and neither sleeps while it could continue.
+//! One task writes bytes to a local connection and another reads them. Neither task accesses a byte
+//! that the other uses, all bytes arrive in order, and neither sleeps while it could continue.
 //!
 //! `byte_queue` and `flow` are the module's own files.
 

@@ -64,7 +64,7 @@ impl Node for Foreign {
             let outbox = &mut self.common.outbox;
             wire.push_back(Packet::new(header, self.common.side, outbox.sent, payload));
             if let Body::SrcAvail(advert) = body {
-                // The rest of the buffer is left for the peer to read.
+                // The peer reads the unread part of the buffer later.
                 outbox.sent += u64::from(advert.size);
             } else {
                 outbox.advance(payload, flags.contains(Flags::OOB_PRES))?;

@@ -119,7 +119,7 @@ impl Ours {
                 self.common.outbox.sent = sent;
                 let again = self.patient && !self.common.outbox.closed;
                 if again && done > 1 && sent % 2 == 0 && oldest.end - sent > 1 {
-                    // The rest of the block is advertised again.
+                    // The unread part of the block is advertised again.
                     self.planned.push_front(Large {
                         start: sent,
                         end: oldest.end,

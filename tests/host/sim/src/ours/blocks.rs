@@ -384,7 +384,7 @@ impl Blocks {
                 true
             }
             Some((Next::Rest { written: true, .. }, at)) if at == self.copied_sent && !writes => {
-                // the rest of the block returns to the call
+                // the unsent part of the block returns to the call
                 self.queue.recall();
                 true
             }

@@ -7,8 +7,8 @@ use super::World;
 
 impl World {
     /// One end dies at once. Some of its sent messages still arrive; messages to it do not, and its
-    /// memory is freed. The other end follows all rules until it is notified, and then gets back
-    /// all memory that it has advertised.
+    /// memory is freed. The surviving end follows all rules until it is notified, and then gets
+    /// back all memory that it has advertised.
     pub(super) fn die(&mut self, dead: usize) -> Result<(), String> {
         let alive = 1 - dead;
         if self.trace {
