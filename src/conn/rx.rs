@@ -14,15 +14,20 @@ use crate::sys::net::sock::{Ends, Flag, State};
 use crate::sys::net::trace;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
-use crate::transport::Completion;
+use crate::transport::Status;
 use kernel::prelude::*;
 
 impl Connection {
     /// Handles an arrived message or a failed receive.
-    pub(super) fn received(&mut self, sk: &SdpSock, c: Completion, wakeups: &mut Wakeups) {
+    pub(super) fn received(
+        &mut self,
+        sk: &SdpSock,
+        c: Result<(Buffer, u32), Status>,
+        wakeups: &mut Wakeups,
+    ) {
         let (buffer, len) = match c {
-            Completion::Received { buffer, len } => (buffer, len),
-            Completion::Failed { status } => return self.failed(sk, status, wakeups),
+            Ok(received) => received,
+            Err(status) => return self.failed(sk, status, wakeups),
         };
         if sk.state() == State::SynRecv {
             if let Some(link) = &self.cm.link {

@@ -148,7 +148,7 @@ impl RxBuffers {
 
     /// Doubles the number to keep posted, as far as the receive queue allows.
     pub(super) fn grow(&mut self, endpoint: &Endpoint) {
-        let most = endpoint.limits().receive_slots;
+        let most = endpoint.receive_slots();
         self.window = self.window.saturating_mul(2).min(most);
     }
 
@@ -190,7 +190,7 @@ impl Connection {
         let Some(endpoint) = &self.endpoint else {
             return;
         };
-        self.rx_buffers.window = LARGE_WINDOW.min(endpoint.limits().receive_slots);
+        self.rx_buffers.window = LARGE_WINDOW.min(endpoint.receive_slots());
         sk.grow_rcvbuf((self.rx_buffers.size as usize).saturating_mul(LARGE_WINDOW.into()));
     }
 
@@ -210,7 +210,7 @@ impl Connection {
 
     /// Returns the mapper of the endpoint, for new buffers.
     pub(crate) fn mapper(&self) -> Option<Arc<Mapper>> {
-        self.endpoint.as_ref().and_then(Endpoint::mapper).cloned()
+        Some(self.endpoint.as_ref()?.mapper().clone())
     }
 
     /// Returns the number of receive buffers to allocate.
@@ -337,7 +337,7 @@ impl Connection {
 /// Returns true if buffers `mapped` without the connection's lock belong to this endpoint. The
 /// socket may have a new connection meanwhile.
 fn is_of(endpoint: &Endpoint, mapped: &Arc<Mapper>) -> bool {
-    endpoint.mapper().is_some_and(|m| Arc::ptr_eq(m, mapped))
+    Arc::ptr_eq(endpoint.mapper(), mapped)
 }
 
 fn make(size: usize, mapper: &Arc<Mapper>, gfp: Flags) -> Result<Buffer> {
@@ -349,7 +349,7 @@ fn make(size: usize, mapper: &Arc<Mapper>, gfp: Flags) -> Result<Buffer> {
 /// Posts the first `n` buffers of a connection.
 pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
     for _ in 0..n {
-        let buffer = make(size, endpoint.mapper().ok_or(ENODEV)?, GFP_KERNEL)?;
+        let buffer = make(size, endpoint.mapper(), GFP_KERNEL)?;
         endpoint.post_receive(buffer).map_err(|_| ENOMEM)?;
     }
     endpoint.flush()

@@ -48,7 +48,7 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
 
 /// Returns how the new connection uses adverts.
 pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
-    match endpoint.limits().pinned_pages {
+    match endpoint.mapper().most_pages() {
         0 => ZeroCopy::Off,
         _ => ZeroCopy::On,
     }
@@ -78,11 +78,11 @@ impl Prepared {
     /// Posts the first receive buffers of `size` bytes on a new endpoint.
     pub(crate) fn new(mut endpoint: Endpoint, size: usize) -> Result<Self> {
         let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
-        let limits = endpoint.limits();
-        tx.prepare(limits.max_sge)?;
+        tx.prepare(endpoint.max_sge())?;
         rx.prepare()?;
         let spare = vec::with_capacity(FIRST_WINDOW.into(), GFP_KERNEL)?;
-        rx_buffers::post_first(&mut endpoint, size, FIRST_WINDOW.min(limits.receive_slots))?;
+        let window = FIRST_WINDOW.min(endpoint.receive_slots());
+        rx_buffers::post_first(&mut endpoint, size, window)?;
         let posted = endpoint.posted_receives();
         Ok(Prepared {
             endpoint,

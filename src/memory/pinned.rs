@@ -74,7 +74,7 @@ impl Pinning {
             notify: None,
             watched: None,
         };
-        Pinned::new(Block::new(self.mapper.clone(), most, data)?)
+        Pinned::new(|| Block::new(self.mapper.clone(), most, data))
     }
 
     /// Allocates a block with copies of these pages in kernel memory. Context: process, sleeps.

@@ -7,7 +7,7 @@ use crate::memory::budget::Account;
 use crate::memory::pinned::Pinning;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
-use crate::transport::{Access, BlockId, Completion, Endpoint, Key, SendCompletion, Status};
+use crate::transport::{Access, BlockId, Endpoint, Key, SendCompletion, Status};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -64,7 +64,7 @@ impl End {
     pub(super) fn poll(&mut self) -> Result {
         while let Some(c) = self.on(|c| c.poll_receive()).ok().flatten() {
             match c {
-                Completion::Received { buffer, len, .. } => {
+                Ok((buffer, len)) => {
                     let whole = buffer.bytes().get(..len as usize).ok_or(EINVAL)?;
                     let mut copy = KVec::with_capacity(whole.len(), GFP_KERNEL)?;
                     copy.extend_from_slice(whole, GFP_KERNEL)?;
@@ -74,7 +74,7 @@ impl End {
                         let _ = self.on(|c| c.post_receive(buffer))?;
                     }
                 }
-                Completion::Failed { status } => self.note(status),
+                Err(status) => self.note(status),
             }
         }
         while let Some(c) = self.on(|c| c.poll_send()).ok().flatten() {

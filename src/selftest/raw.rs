@@ -223,7 +223,7 @@ impl Raw {
         let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
         let posted = self.posted + 1;
-        let mapper = self.end.on(|c| c.mapper().cloned())?.ok_or(ENODEV)?;
+        let mapper = self.end.on(|c| c.mapper().clone())?;
         buffer.map_send(&mapper)?;
         let r = self.end.on(|c| {
             let sge = Sge {

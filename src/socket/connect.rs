@@ -308,10 +308,8 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         desired_remote_size: LARGE_CHUNK as u32,
         zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
     });
-    if c.endpoint
-        .as_ref()
-        .is_some_and(|e| e.limits().connector_first)
-    {
+    if c.endpoint.as_ref().is_some_and(|e| e.qp().is_iwarp()) {
+        // MPA: the connector sends first
         protocol.greet();
     }
     c.protocol = Some(protocol);

@@ -303,7 +303,7 @@ fn prepare(
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
             // none, if the connector sends the first message, which brings some credits
-            credits: match parts.endpoint.limits().connector_first {
+            credits: match parts.endpoint.qp().is_iwarp() {
                 true => 0,
                 false => hello.bufs,
             },

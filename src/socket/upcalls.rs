@@ -16,12 +16,11 @@ use crate::transport::{Attempt, Disconnect, LinkId, ResolverId, Upcalls};
 use kernel::prelude::*;
 
 impl Upcalls for SdpSock {
-    fn receive_ready(&self) {
-        self.event(Queue::Receive)
-    }
-
-    fn send_ready(&self) {
-        self.event(Queue::Send)
+    fn completed(&self, sent: bool) {
+        self.event(match sent {
+            true => Queue::Send,
+            false => Queue::Receive,
+        })
     }
 
     fn resolved(&self, search: ResolverId, r: Result) {

@@ -6,46 +6,60 @@ use super::work;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-#[pin_data]
-struct Inner<T: Send + 'static> {
-    value: T,
-    #[pin]
-    work: Work<Inner<T>>,
-}
-
-impl_has_work! {
-    impl{T: Send + 'static} HasWork<Inner<T>> for Inner<T> { self.work }
-}
-
-impl<T: Send + 'static> WorkItem for Inner<T> {
-    type Pointer = Pin<KBox<Self>>;
-
-    fn run(this: Self::Pointer) {
-        drop(this);
-    }
-}
-
-/// A value that the module's workqueue drops in process context, wherever its owner drops it.
-/// Satisfies the requirements of [`work::defer`].
-///
-/// # Invariants
-///
-/// The box exists until [`Drop`] or [`DropInWorker::destroy`] takes it.
-pub(crate) struct DropInWorker<T: Send + 'static>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
-
-impl<T: Send + 'static> DropInWorker<T> {
-    /// Sleeps.
+/// Destruction of a value by the workqueue.
+pub(crate) trait Destroy: Send + Sized + 'static {
+    /// Destroys the value. Context: process, sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: the value is dropped.
-    pub(crate) fn new(value: T) -> Result<Self> {
+    /// Returns what is left, and the pause (ms) before the next call.
+    fn destroy(self) -> Result<(), (Self, u32)> {
+        Ok(())
+    }
+}
+
+#[pin_data]
+struct Inner<T: Destroy> {
+    #[pin]
+    work: DelayedWork<Inner<T>>,
+    value: ManuallyDrop<T>,
+}
+
+impl_has_delayed_work! {
+    impl{T: Destroy} HasDelayedWork<Inner<T>> for Inner<T> { self.work }
+}
+
+impl<T: Destroy> WorkItem for Inner<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(mut this: Self::Pointer) {
+        // SAFETY: By the invariants of `DropInWorker`, whose drop has queued this, the value exists.
+        // It is not used again without the following assignment.
+        let value = unsafe { ManuallyDrop::take(this.as_mut().project().value) };
+        if let Err((left, pause)) = value.destroy() {
+            *this.as_mut().project().value = ManuallyDrop::new(left);
+            work::defer_by(this, pause);
+        }
+    }
+}
+
+/// A value that the module's workqueue destroys in process context, wherever its owner drops it.
+/// Satisfies the requirements of [`work::defer_by`].
+///
+/// # Invariants
+///
+/// The box and its value exist until [`Drop`] or [`DropInWorker::drop_now`] takes them.
+pub(crate) struct DropInWorker<T: Destroy>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
+
+impl<T: Destroy> DropInWorker<T> {
+    /// Allocates memory, then makes the value in it: an error destroys no value. Sleeps.
+    pub(crate) fn new(make: impl FnOnce() -> Result<T>) -> Result<Self> {
         let inner = KBox::pin_init(
-            pin_init!(Inner {
-                value,
-                work <- new_work!("ib_sdp_deferred"),
+            try_pin_init!(Inner {
+                work <- new_delayed_work!("ib_sdp_deferred"),
+                value: ManuallyDrop::new(make()?),
             }),
             GFP_KERNEL,
         )?;
@@ -54,15 +68,18 @@ impl<T: Send + 'static> DropInWorker<T> {
     }
 
     /// Drops the value at once. Context: process.
-    pub(crate) fn destroy(self) {
+    pub(crate) fn drop_now(self) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: By the invariants the value exists. `this` is not used again and its `drop` not
-        // run, so the value is taken once.
-        drop(unsafe { ManuallyDrop::take(&mut this.0) });
+        // SAFETY: By the invariants box and value exist. `this` is not used again and its `drop` not
+        // run, so both are taken once.
+        unsafe {
+            let mut inner = ManuallyDrop::take(&mut this.0);
+            ManuallyDrop::drop(inner.as_mut().project().value);
+        }
     }
 }
 
-impl<T: Send + 'static> Deref for DropInWorker<T> {
+impl<T: Destroy> Deref for DropInWorker<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -70,15 +87,15 @@ impl<T: Send + 'static> Deref for DropInWorker<T> {
     }
 }
 
-impl<T: Send + 'static> DerefMut for DropInWorker<T> {
+impl<T: Destroy> DerefMut for DropInWorker<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.as_mut().project().value
     }
 }
 
-impl<T: Send + 'static> Drop for DropInWorker<T> {
+impl<T: Destroy> Drop for DropInWorker<T> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the value exists, and it is not used afterwards.
-        work::defer(unsafe { ManuallyDrop::take(&mut self.0) });
+        work::defer_by(unsafe { ManuallyDrop::take(&mut self.0) }, 0);
     }
 }

@@ -7,7 +7,7 @@
 //! changes (munmap, mremap, COW, truncation, the end of the process), or when memory is short.
 
 use super::bindings as c;
-use super::deferred::DropInWorker;
+use super::deferred::{Destroy, DropInWorker};
 use super::protect::current_mm;
 use super::single::Exclusive;
 use super::work::ModuleRef;
@@ -44,6 +44,8 @@ impl<T> Drop for Inner<T> {
     }
 }
 
+impl<T: Send + 'static> Destroy for KBox<Inner<T>> {}
+
 extern "C" fn give_up<T>(raw: *mut c::sdp_h_watch) {
     // SAFETY: `raw` is the field of an `Inner<T>` that exists until the watch is stopped, which
     // waits for this. The caller has taken it out of the list, and holds the lock.
@@ -71,7 +73,7 @@ impl<T: Send + 'static> Watched<T> {
             idle: UnsafeCell::new(None),
             _module: ModuleRef::new(),
         };
-        let mut inner = DropInWorker::new(KBox::new(inner, GFP_KERNEL)?)?;
+        let mut inner = DropInWorker::new(|| Ok(KBox::new(inner, GFP_KERNEL)?))?;
         // SAFETY: `raw` stays in its box. After a failure nothing refers to it; else it is stopped.
         to_result(unsafe {
             c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))

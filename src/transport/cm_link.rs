@@ -10,10 +10,11 @@ use super::registry::{self, RemovalClient};
 use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnedCmId};
-use crate::sys::rdma::cq::Ready;
+use crate::sys::rdma::cq::EndpointEvents;
 use crate::sys::rdma::device::DeviceRef;
-use crate::sys::rdma::endpoint::{self as verbs, QpEvent, QpEvents, Sizes};
+use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::qp::{QueuePair, Tuning};
+use crate::sys::rdma::queues::Sizes;
 use crate::sys::work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -119,8 +120,11 @@ impl<O: Upcalls> CmLink<O> {
             }),
             GFP_KERNEL,
         )?;
-        let received: Arc<dyn Ready> = Arc::new(ReceiveReady(owner.clone()), GFP_KERNEL)?;
-        let sent: Arc<dyn Ready> = Arc::new(SendReady(owner), GFP_KERNEL)?;
+        let events = Events {
+            owner,
+            inner: inner.clone(),
+        };
+        let events = Arc::new(events, GFP_KERNEL)?;
         let sizes = Sizes {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
@@ -128,10 +132,9 @@ impl<O: Upcalls> CmLink<O> {
             inline: config.inline,
             gather: config.gather,
         };
-        let endpoint = Endpoint::new(device, || {
+        let endpoint = Endpoint::new(|| {
             let spare = registry::take_queues(device);
-            let events = inner.clone();
-            let endpoint = verbs::Endpoint::new(device, &sizes, spare, received, sent, events)?;
+            let endpoint = verbs::Endpoint::new(device, &sizes, spare, events)?;
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;
@@ -369,8 +372,8 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
         if this.fatal.xchg(false, Full) {
             this.flush();
             if let Some(owner) = this.owner() {
-                owner.receive_ready();
-                owner.send_ready();
+                owner.completed(false);
+                owner.completed(true);
             }
         }
         if this.failed.xchg(false, Full) {
@@ -425,15 +428,6 @@ impl<O: Upcalls> RemovalClient for Inner<O> {
     }
 }
 
-impl<O: Upcalls> QpEvents for Inner<O> {
-    fn event(self: Arc<Self>, event: QpEvent) {
-        match event {
-            QpEvent::Established => self.deferred_work(&self.message_arrived),
-            QpEvent::Fatal => self.deferred_work(&self.fatal),
-        }
-    }
-}
-
 impl<O: Upcalls> CmEvents for Inner<O> {
     fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>) {
         match event {
@@ -483,18 +477,22 @@ fn rejected(why: u32) -> Error {
     }
 }
 
-struct ReceiveReady<O: Upcalls>(ARef<O>);
-
-impl<O: Upcalls> Ready for ReceiveReady<O> {
-    fn ready(&self) {
-        self.0.receive_ready();
-    }
+/// Receiver of an endpoint's events, also after the drop of the handle.
+struct Events<O: Upcalls> {
+    owner: ARef<O>,
+    inner: Arc<Inner<O>>,
 }
 
-struct SendReady<O: Upcalls>(ARef<O>);
+impl<O: Upcalls> EndpointEvents for Events<O> {
+    fn ready(&self, sent: bool) {
+        self.owner.completed(sent);
+    }
 
-impl<O: Upcalls> Ready for SendReady<O> {
-    fn ready(&self) {
-        self.0.send_ready();
+    fn message_arrived(&self) {
+        self.inner.deferred_work(&self.inner.message_arrived);
+    }
+
+    fn failed(&self) {
+        self.inner.deferred_work(&self.inner.fatal);
     }
 }

@@ -106,7 +106,7 @@ pub(crate) use device::{start, Service};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
-pub(crate) use types::{Completion, Config, Limits};
+pub(crate) use types::Config;
 pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;

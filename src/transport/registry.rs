@@ -51,10 +51,10 @@ pub(super) fn take_queues(device: &DeviceRef) -> Option<QueueSet> {
 
 /// Keeps the queues of an endpoint for another one, unless enough are kept or the device is being
 /// removed. Context: process.
-pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
+pub(super) fn keep_queues(queues: QueueSet) {
     let most = usize::try_from(params::spare_queues()).unwrap_or(0);
     let Ok(mut registry) = lock() else { return };
-    let Some(spare) = registry.entry(device).map(|e| &mut e.spare) else {
+    let Some(spare) = registry.entry(queues.device()).map(|e| &mut e.spare) else {
         return;
     };
     let surplus = (spare.len() > most).then(|| take(spare));

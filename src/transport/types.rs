@@ -1,37 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Plain data types of a [`Endpoint`](super::Endpoint).
-
-use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::queues::Status;
-
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Limits {
-    /// Maximum number of posted receive buffers.
-    pub(crate) receive_slots: u16,
-    /// Maximum number of payload segments in one message.
-    pub(crate) max_sge: u8,
-    /// Maximum number of program pages in one block of pinned memory; 0: no zero copy.
-    pub(crate) pinned_pages: u16,
-    /// Set if the connector has to send the first message (MPA).
-    pub(crate) connector_first: bool,
-}
-
-/// Completion of a receive.
-pub(crate) enum Completion {
-    /// A message has arrived.
-    Received {
-        /// Buffer with the message from its start.
-        buffer: Buffer,
-        /// Length of the message.
-        len: u32,
-    },
-    /// No message will arrive in this buffer.
-    Failed {
-        /// Reason.
-        status: Status,
-    },
-}
+//! Parameters of a connection.
 
 /// Parameters of a connection.
 #[derive(Clone, Copy)]

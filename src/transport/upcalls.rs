@@ -57,13 +57,9 @@ pub(crate) enum Attempt {
 /// Each upcall contains its [`LinkId`] or [`ResolverId`]: an owner that has replaced a
 /// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
 pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
-    /// [`super::Endpoint::poll_receive`] has a completion. Context: any, including hard interrupts,
-    /// with locks of the transport held. Only wakes.
-    fn receive_ready(&self);
-
-    /// [`super::Endpoint::poll_send`] has a completion, or blocks were released. Context: as
-    /// [`Upcalls::receive_ready`].
-    fn send_ready(&self);
+    /// The queue of sends (`sent`) or of receives has a completion, or blocks were released.
+    /// Context: any, including hard interrupts, with locks of the transport held. Only wakes.
+    fn completed(&self, sent: bool);
 
     /// A [`super::Resolver`] has finished. May be called before [`super::Resolver::start`]
     /// returns, with the locks of its caller.

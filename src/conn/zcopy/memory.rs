@@ -226,7 +226,7 @@ impl SdpSock {
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
         c.with_spares(|s| s.trim(keep));
-        let mapper = c.endpoint.as_ref().and_then(|e| e.mapper()).cloned();
+        let mapper = c.endpoint.as_ref().map(|e| e.mapper().clone());
         drop(c);
         if let Some(mapper) = mapper {
             mapper.trim();

@@ -301,7 +301,7 @@ impl Connection {
     }
 
     fn kind(&self) -> Kind {
-        match self.endpoint.as_ref().and_then(|c| c.mapper()) {
+        match self.endpoint.as_ref().map(|c| c.mapper()) {
             None => Kind::Local,
             Some(mapper) if mapper.is_software() => Kind::Software,
             Some(_) => Kind::Adapter,

@@ -18,7 +18,7 @@
 //! While the device or the peer may access the memory, the [`super::send::queue::SendQueue`] owns
 //! the block.
 
-use super::super::deferred::DropInWorker;
+use super::super::deferred::{Destroy, DropInWorker};
 use super::super::pin::Pages;
 use super::dma::Direction;
 use super::mapper::Mapper;
@@ -28,6 +28,8 @@ use kernel::sync::Arc;
 
 /// A block with its owner's data. May be dropped in any context.
 pub(crate) type OwnedBlock<T> = DropInWorker<Block<T>>;
+
+impl<T: Send + 'static> Destroy for Block<T> {}
 
 /// One block of program memory, or none. Dropped in process context.
 ///

@@ -2,6 +2,7 @@
 
 //! Contexts of C callbacks.
 
+use core::ops::Deref;
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -15,7 +16,7 @@ pub(super) struct Context<T>(NonNull<T>);
 
 // SAFETY: It owns the value, as a box does.
 unsafe impl<T: Send> Send for Context<T> {}
-// SAFETY: Shared references give access to nothing but the address.
+// SAFETY: Shared references give access to shared references of the value.
 unsafe impl<T: Sync> Sync for Context<T> {}
 
 impl<T> Context<T> {
@@ -28,6 +29,15 @@ impl<T> Context<T> {
 
     pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
+    }
+}
+
+impl<T> Deref for Context<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: By the invariants; C code only uses shared references.
+        unsafe { self.0.as_ref() }
     }
 }
 

@@ -13,10 +13,12 @@
 
 use super::super::bindings as c;
 use super::super::vec::filled;
+use super::context::Context;
 use super::destroy::wait_destroyed;
 use super::device::DeviceRef;
 use super::use_count::UseCount;
 use core::cell::UnsafeCell;
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -31,11 +33,18 @@ const BATCH: usize = 8;
 const NEXT: u32 =
     c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
 
-/// Receiver of the notifications of a CQ.
-pub(crate) trait Ready: Send + Sync + 'static {
-    /// Notifies of completions, which may have been polled already. Context: any, usually with
-    /// interrupts disabled and driver locks held. Must not poll.
-    fn ready(&self);
+/// Receiver of the events of an endpoint. Context: any, usually with interrupts disabled and driver
+/// locks held.
+pub(crate) trait EndpointEvents: Send + Sync + 'static {
+    /// Notifies of completions of sends (`sent`) or receives, which may have been polled already.
+    /// Must not poll.
+    fn ready(&self, sent: bool);
+
+    /// A message has arrived before the connection manager has received the RTU.
+    fn message_arrived(&self);
+
+    /// The QP has changed to ERR after a failure.
+    fn failed(&self);
 }
 
 /// Result of arming a queue.
@@ -63,7 +72,9 @@ impl Arming {
 /// # Invariants
 ///
 /// `ready` is set while `uses` is not zero, and changes only while it is zero.
-struct Context {
+struct State {
+    /// Set for the CQ of sends.
+    sent: bool,
     /// Set if a callback was requested and has not run since. The callback clears this before it
     /// notifies, so that the notified task finds it cleared.
     armed: Atomic<i32>,
@@ -71,15 +82,15 @@ struct Context {
     failed: AtomicFlag,
     /// Users of `ready`: the owner, and each callback in progress.
     uses: UseCount,
-    ready: UnsafeCell<Option<Arc<dyn Ready>>>,
+    ready: UnsafeCell<Option<Arc<dyn EndpointEvents>>>,
 }
 
-impl Context {
+impl State {
     fn notify(&self) {
         if self.uses.any_more() {
             // SAFETY: By the invariants it does not change while this use exists.
             if let Some(ready) = unsafe { &*self.ready.get() } {
-                ready.ready();
+                ready.ready(self.sent);
             }
             // the waiter for the last use polls
             let _ = self.uses.end();
@@ -92,10 +103,10 @@ impl Context {
 /// # Invariants
 ///
 /// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. Its context is `context`,
-/// which was leaked from a box and is freed after it.
+/// which is dropped after it.
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
-    context: NonNull<Context>,
+    context: ManuallyDrop<Context<State>>,
     /// Completions polled and not yet returned, from `next` to `end`.
     wcs: KVec<c::ib_wc>,
     next: usize,
@@ -108,7 +119,7 @@ pub(super) struct Cq {
 extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     // SAFETY: The context was made by `Cq::new`. It is freed after the CQ is destroyed, when every
     // call of this function has ended.
-    let context = unsafe { &*context.cast::<Context>() };
+    let context = unsafe { &*context.cast::<State>() };
     // ordered before the notification
     context.armed.xchg(0, Full);
     context.notify();
@@ -116,7 +127,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
 
 extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
     // SAFETY: As for `completed`; events of a CQ have also ended when it is destroyed.
-    let context = unsafe { &*context.cast::<Context>() };
+    let context = unsafe { &*context.cast::<State>() };
     // SAFETY: The driver passes a valid event.
     if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
         context.failed.xchg(true, Full);
@@ -126,16 +137,16 @@ extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
 
 impl Cq {
     /// Makes a CQ without a receiver of its notifications.
-    pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32) -> Result<Self> {
+    pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32, sent: bool) -> Result<Self> {
         let wcs = filled(BATCH, GFP_KERNEL, c::ib_wc::default)?;
         // INVARIANT: Neither is set.
-        let context = Context {
+        let context = Context::new(State {
+            sent,
             armed: Atomic::new(0),
             failed: AtomicFlag::new(false),
             uses: UseCount::none(),
             ready: UnsafeCell::new(None),
-        };
-        let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
+        })?;
         let attr = c::ib_cq_init_attr {
             cqe: entries,
             comp_vector: vector,
@@ -147,51 +158,38 @@ impl Cq {
                 device.raw(),
                 Some(completed),
                 Some(cq_event),
-                context.as_ptr().cast(),
+                context.as_ptr(),
                 &attr,
                 super::name(),
             )
         };
-        match kernel::error::from_err_ptr(cq).map(NonNull::new) {
-            Ok(Some(raw)) => Ok(Cq {
-                raw,
-                context,
-                wcs,
-                next: 0,
-                end: 0,
-                pending: false,
-                _device: device.clone(),
-            }),
-            r => {
-                // SAFETY: Leaked above, and no CQ refers to it.
-                drop(unsafe { KBox::from_raw(context.as_ptr()) });
-                Err(r.err().unwrap_or(ENOMEM))
-            }
-        }
+        Ok(Cq {
+            raw: NonNull::new(kernel::error::from_err_ptr(cq)?).ok_or(ENOMEM)?,
+            context: ManuallyDrop::new(context),
+            wcs,
+            next: 0,
+            end: 0,
+            pending: false,
+            _device: device.clone(),
+        })
     }
 
     pub(super) fn raw(&self) -> *mut c::ib_cq {
         self.raw.as_ptr()
     }
 
-    fn context(&self) -> &Context {
-        // SAFETY: By the invariants the context lives as long as `self`, and is only changed by
-        // atomics.
-        unsafe { self.context.as_ref() }
-    }
-
     /// Starts notifying `ready`.
-    pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
+    pub(super) fn begin(&mut self, ready: Arc<dyn EndpointEvents>) {
         self.end();
         // SAFETY: `uses` is zero, and only `&mut self` allows to begin a use.
-        unsafe { *self.context().ready.get() = Some(ready) };
+        unsafe { *self.context.ready.get() = Some(ready) };
         // INVARIANT: Set above.
-        self.context().uses.begin();
+        self.context.uses.begin();
     }
 
     /// Stops notifying, and waits for notifications in progress. Context: process.
     fn end(&mut self) {
-        let context = self.context();
+        let context = &self.context;
         if context.uses.is_over() {
             return;
         }
@@ -220,14 +218,9 @@ impl Cq {
         false
     }
 
-    pub(super) fn ready(&self) -> Option<Arc<dyn Ready>> {
-        // SAFETY: It changes only by `&mut self`.
-        unsafe { (*self.context().ready.get()).clone() }
-    }
-
     /// Returns true if the queue is broken, for example by an overrun: requests may never complete.
     pub(super) fn has_failed(&self) -> bool {
-        self.context().failed.load(Acquire)
+        self.context.failed.load(Acquire)
     }
 
     /// Returns true if the device has reported completions and none was polled since.
@@ -256,20 +249,20 @@ impl Cq {
         wc
     }
 
-    /// Requests a call of [`Ready::ready`] at the next completion.
+    /// Requests a call of [`EndpointEvents::ready`] at the next completion.
     pub(super) fn arm(&mut self) -> Arming {
         if self.next != self.end {
             return Arming::Pending;
         }
-        if self.context().armed.load(Relaxed) != 0 {
+        if self.context.armed.load(Relaxed) != 0 {
             return Arming::Armed;
         }
         // before the driver is called, since the callback may run at once
-        self.context().armed.store(1, Relaxed);
+        self.context.armed.store(1, Relaxed);
         // SAFETY: By the invariants the CQ exists.
         self.pending = unsafe { c::ib_req_notify_cq(self.raw.as_ptr(), NEXT) } > 0;
         if self.pending {
-            self.context().armed.store(0, Relaxed);
+            self.context.armed.store(0, Relaxed);
         }
         Arming::pending_if(self.pending)
     }
@@ -283,8 +276,8 @@ impl Drop for Cq {
         });
         // otherwise a callback may still run: leak its context
         if gone {
-            // SAFETY: Leaked by `new` for this CQ, which is destroyed.
-            drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+            // SAFETY: No CQ refers to it, and it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.context) };
         }
     }
 }

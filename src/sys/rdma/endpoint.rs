@@ -9,79 +9,34 @@
 use super::super::bindings as c;
 use super::super::debug::debug;
 use super::block::OwnedBlock;
+use super::buffer::Buffer;
 use super::context::Context;
-use super::cq::{Arming, Ready};
+use super::cq::{Arming, EndpointEvents};
 use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
-use super::queues::{Status, MAX_COPIED, MAX_SGES, MAX_SLOTS};
+use super::queues::{Sizes, Status};
 use super::receive::{ReceiveParts, ReceiveQueue};
-use super::send::blocks::{BlockId, BlockSpan, BlockTable, Transfer};
+use super::send::blocks::{BlockId, BlockSpan, Transfer};
 use super::send::message::SendWr;
 use super::send::queue::{SendCompletion, SendParts, SendQueue, Unacknowledged};
-use crate::sys::rdma::buffer::Buffer;
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
-/// Asynchronous event of a QP.
-pub(crate) enum QpEvent {
-    /// The first message arrived before the connection manager received the RTU.
-    Established,
-    /// The QP has changed to ERR after a failure.
-    Fatal,
-}
-
-pub(crate) trait QpEvents: Send + Sync + 'static {
-    /// Context: any.
-    fn event(self: Arc<Self>, event: QpEvent);
-}
-
-/// Sizes of an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    /// Maximum number of sends in flight.
-    pub(crate) send_slots: u16,
-    /// Maximum number of posted receive buffers.
-    pub(crate) receive_slots: u16,
-    /// Payload segments per message, at most [`MAX_SGES`].
-    pub(crate) max_sge: u8,
-    /// Maximum size of a message that is copied into the work request (inline), in bytes.
-    pub(crate) inline: u16,
-    /// Memory segments in one RDMA READ or WRITE.
-    pub(crate) gather: u8,
-}
-
-impl Sizes {
-    /// Limits the sizes to what the device supports.
-    fn cut(&self, device: &DeviceRef) -> Self {
-        let limits = device.attributes();
-        let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
-        let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
-        let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
-        Sizes {
-            send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
-            receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
-            max_sge: self.max_sge.min(MAX_SGES).min(most_sge.saturating_sub(1)),
-            inline: self.inline.min(MAX_COPIED as u16),
-            gather: self.gather.min(most_sge).min(most_read).max(1),
-        }
-    }
-}
-
 extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     // SAFETY: The context was made by `Endpoint::new`. It is freed after the QP is destroyed, when
     // every call of this function has ended.
-    let events = unsafe { &*context.cast::<Arc<dyn QpEvents>>() };
+    let events = unsafe { &*context.cast::<Arc<dyn EndpointEvents>>() };
     // SAFETY: The driver passes a valid event.
     match unsafe { (*event).event } {
-        c::ib_event_type_IB_EVENT_COMM_EST => events.clone().event(QpEvent::Established),
+        c::ib_event_type_IB_EVENT_COMM_EST => events.message_arrived(),
         c::ib_event_type_IB_EVENT_QP_FATAL
         | c::ib_event_type_IB_EVENT_QP_REQ_ERR
-        | c::ib_event_type_IB_EVENT_QP_ACCESS_ERR => events.clone().event(QpEvent::Fatal),
+        | c::ib_event_type_IB_EVENT_QP_ACCESS_ERR => events.failed(),
         _ => (),
     }
 }
@@ -112,6 +67,10 @@ impl QueueSet {
         self.receive.works() && self.send.works()
     }
 
+    pub(crate) fn device(&self) -> &DeviceRef {
+        self.pd.device()
+    }
+
     fn new(device: &DeviceRef, sizes: &Sizes) -> Result<Self> {
         // one interrupt serves both CQs
         let vector = device.next_vector();
@@ -119,8 +78,8 @@ impl QueueSet {
         // INVARIANT: All parts are new.
         Ok(QueueSet {
             sizes: *sizes,
-            receive: ReceiveParts::new(device, vector, sizes.receive_slots, 1)?,
-            send: SendParts::new(device, vector, sizes.send_slots, send_sges)?,
+            receive: ReceiveParts::new(device, vector, sizes.receive_slots, 1, false)?,
+            send: SendParts::new(device, vector, sizes.send_slots, send_sges, true)?,
             pd: Pd::new(device)?,
         })
     }
@@ -137,7 +96,7 @@ pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
     send: SendQueue<T>,
     receive: ReceiveQueue,
-    events: Context<Arc<dyn QpEvents>>,
+    events: Context<Arc<dyn EndpointEvents>>,
     sizes: Sizes,
 }
 
@@ -153,25 +112,19 @@ impl<T: Send + 'static> Endpoint<T> {
         device: &DeviceRef,
         sizes: &Sizes,
         spare: Option<QueueSet>,
-        received: Arc<dyn Ready>,
-        sent: Arc<dyn Ready>,
-        events: Arc<dyn QpEvents>,
+        events: Arc<dyn EndpointEvents>,
     ) -> Result<Self> {
         let sizes = sizes.cut(device);
         // All steps that can fail come before the QP, so that no error path has to destroy a QP.
-        let fits = |q: &QueueSet| q.pd.device() == device && q.sizes == sizes && q.works();
+        let fits = |q: &QueueSet| q.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {
             Some(queues) => queues,
             None => QueueSet::new(device, &sizes)?,
         };
         let pd = queues.pd;
         let mapper = MapperOwner::new(&pd)?;
-        let mut receive = ReceiveQueue::new(queues.receive, &mapper, pd.lkey());
-        let blocks = BlockTable::new(sizes.gather);
-        let mut send = SendQueue::new(queues.send, &mapper, sizes.max_sge, &pd, blocks)?;
+        let headers = SendQueue::<T>::headers(sizes.send_slots, &mapper)?;
         let events = Context::new(events)?;
-        receive.begin(received);
-        send.begin(sent);
 
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(sizes.send_slots),
@@ -184,8 +137,8 @@ impl<T: Send + 'static> Endpoint<T> {
         let mut init = c::ib_qp_init_attr {
             event_handler: Some(qp_event),
             qp_context: events.as_ptr(),
-            send_cq: send.cq().raw(),
-            recv_cq: receive.cq().raw(),
+            send_cq: queues.send.cq.raw(),
+            recv_cq: queues.receive.cq.raw(),
             cap,
             sq_sig_type: c::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: c::ib_qp_type_IB_QPT_RC,
@@ -201,15 +154,23 @@ impl<T: Send + 'static> Endpoint<T> {
             made.as_ref().map(|_| ())
         );
         let qp = made?;
-        receive.attach(qp.qp());
-        send.attach(
-            qp.qp(),
-            u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
-        );
+        let actual = Sizes {
+            inline: u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
+            ..sizes
+        };
+        let receive = ReceiveQueue::new(qp.qp(), queues.receive, &mapper, &pd, events.clone());
         // INVARIANT: Made this way above.
         Ok(Endpoint {
+            send: SendQueue::new(
+                qp.qp(),
+                queues.send,
+                headers,
+                &mapper,
+                &pd,
+                &actual,
+                events.clone(),
+            ),
             qp,
-            send,
             receive,
             events,
             sizes,
@@ -235,7 +196,7 @@ impl<T: Send + 'static> Endpoint<T> {
         drop(self.qp);
         // no callback runs any more
         drop(self.events);
-        let pd = self.send.pd();
+        let pd = self.send.pd.clone();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
         // Not if memory is still registered: it holds a reference.
         let pd = Arc::into_unique_or_drop(pd).filter(|pd| pd.is_clean());
@@ -255,129 +216,18 @@ impl<T: Send + 'static> Endpoint<T> {
         self.qp.qp()
     }
 
-    /// Returns the maximum number of posted receive buffers.
-    pub(crate) fn receive_slots(&self) -> u16 {
-        self.receive.slots()
-    }
-
-    /// Returns the number of posted receive buffers, including queued ones.
-    pub(crate) fn posted_receives(&self) -> u16 {
-        self.receive.posted()
-    }
-
-    /// See [`ReceiveQueue::post`].
-    pub(crate) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
-        self.receive.post(b)
-    }
-
-    /// See [`ReceiveQueue::poll`].
-    pub(crate) fn poll_receive(&mut self) -> Option<Result<(Buffer, u32), Status>> {
-        self.receive.poll()
-    }
-
     /// Returns true if a receive has completed, or, if `sent` is set, a send.
     pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
         self.receive.has_completion() || sent && self.send.has_completion()
-    }
-
-    /// See [`ReceiveQueue::arm`].
-    pub(crate) fn arm_receive(&mut self) -> Arming {
-        self.receive.arm()
-    }
-
-    pub(crate) fn max_sge(&self) -> u8 {
-        self.send.max_sge()
-    }
-
-    /// Returns the number of messages that can still be posted.
-    pub(crate) fn send_space(&self) -> u16 {
-        self.send.space()
-    }
-
-    /// Returns the number of messages posted and not known to be complete.
-    pub(crate) fn in_flight(&self) -> u16 {
-        self.send.in_flight()
-    }
-
-    /// See [`SendQueue::post`].
-    pub(crate) fn post_send(&mut self, message: &SendWr<'_>) -> Result {
-        self.send.post(message)
-    }
-
-    /// See [`SendQueue::post_block_span`].
-    pub(crate) fn post_block_span(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result {
-        self.send.post_block_span(message, payload)
-    }
-
-    /// See [`SendQueue::block_payload`].
-    pub(crate) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
-        self.send.block_payload(payload)
-    }
-
-    /// See [`SendQueue::can_read`].
-    pub(crate) fn can_read(&self) -> bool {
-        self.send.can_read()
-    }
-
-    /// See [`SendQueue::unacknowledged`].
-    pub(crate) fn unacknowledged(&self) -> Unacknowledged {
-        self.send.unacknowledged()
-    }
-
-    pub(crate) fn probes(&self) -> u16 {
-        self.send.probes()
-    }
-
-    /// See [`SendQueue::probe`].
-    pub(crate) fn probe(&mut self) -> Result {
-        self.send.probe()
-    }
-
-    /// See [`SendQueue::poll`].
-    pub(crate) fn poll_send(&mut self) -> Option<SendCompletion> {
-        self.send.poll()
     }
 
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         self.receive.mapper()
     }
 
-    /// See [`SendQueue::post_block`].
-    pub(crate) fn post_block(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> {
-        self.send.post_block(block)
-    }
-
-    /// See [`SendQueue::take_back`].
-    pub(crate) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
-        self.send.take_back(block)
-    }
-
-    /// See [`SendQueue::register`].
-    pub(crate) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
-        self.send.register(block, access)
-    }
-
-    /// See [`SendQueue::invalidate`].
-    pub(crate) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
-        self.send.invalidate(block, cookie)
-    }
-
-    /// See [`SendQueue::transfer`].
-    pub(crate) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
-        self.send.transfer(block, t)
-    }
-
     /// Returns the receiver of the notification of released blocks, if blocks are posted.
-    pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
-        self.send
-            .has_blocks()
-            .then(|| self.send.cq().ready())
-            .flatten()
-    }
-
-    /// See [`SendQueue::arm`].
-    pub(crate) fn arm_send(&mut self) -> Arming {
-        self.send.arm()
+    pub(crate) fn lender(&self) -> Option<Arc<dyn EndpointEvents>> {
+        self.send.has_blocks().then(|| self.events.clone())
     }
 
     /// Posts all queued requests to the device: receives first, so that replies find them.
@@ -391,6 +241,45 @@ impl<T: Send + 'static> Endpoint<T> {
         }
         self.receive.flush().and(self.send.flush())
     }
+}
+
+/// Defines methods of an endpoint that are those of one of its queues. A caller with a reference to
+/// the queue itself could move it to another endpoint, away from its QP.
+macro_rules! queue_methods {
+    ($(fn $name:ident($self:ident: $by:ty $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $queue:ident.$method:ident;)*) => {
+        impl<T: Send + 'static> Endpoint<T> {$(
+            pub(crate) fn $name($self: $by $(, $arg: $type)*) $(-> $result)? {
+                $self.$queue.$method($($arg),*)
+            }
+        )*}
+    };
+}
+
+queue_methods! {
+    fn receive_slots(self: &Self) -> u16 = receive.slots;
+    fn posted_receives(self: &Self) -> u16 = receive.posted;
+    fn post_receive(self: &mut Self, b: Buffer) -> Result<(), Buffer> = receive.post;
+    fn poll_receive(self: &mut Self) -> Option<Result<(Buffer, u32), Status>> = receive.poll;
+    fn arm_receive(self: &mut Self) -> Arming = receive.arm;
+
+    fn max_sge(self: &Self) -> u8 = send.max_sge;
+    fn send_space(self: &Self) -> u16 = send.space;
+    fn in_flight(self: &Self) -> u16 = send.in_flight;
+    fn post_send(self: &mut Self, message: &SendWr<'_>) -> Result = send.post;
+    fn probe(self: &mut Self) -> Result = send.probe;
+    fn probes(self: &Self) -> u16 = send.probes;
+    fn unacknowledged(self: &Self) -> Unacknowledged = send.unacknowledged;
+    fn poll_send(self: &mut Self) -> Option<SendCompletion> = send.poll;
+    fn arm_send(self: &mut Self) -> Arming = send.arm;
+
+    fn post_block(self: &mut Self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> = send.post_block;
+    fn take_back(self: &mut Self, block: BlockId) -> Result<OwnedBlock<T>> = send.take_back;
+    fn post_block_span(self: &mut Self, message: &SendWr<'_>, payload: &BlockSpan) -> Result = send.post_block_span;
+    fn block_payload(self: &mut Self, payload: &BlockSpan) -> u32 = send.block_payload;
+    fn register(self: &mut Self, block: BlockId, access: Access) -> Result<Key> = send.register;
+    fn invalidate(self: &mut Self, block: BlockId, cookie: u64) -> Result = send.invalidate;
+    fn transfer(self: &mut Self, block: BlockId, t: &Transfer) -> Result<u32> = send.transfer;
+    fn can_read(self: &Self) -> bool = send.can_read;
 }
 
 /// Makes a QP with the sizes in `init`, which returns the actual ones.

@@ -71,6 +71,38 @@ impl Status {
     }
 }
 
+/// Sizes of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// Maximum number of sends in flight.
+    pub(crate) send_slots: u16,
+    /// Maximum number of posted receive buffers.
+    pub(crate) receive_slots: u16,
+    /// Payload segments per message, at most [`MAX_SGES`].
+    pub(crate) max_sge: u8,
+    /// Maximum size of a message that is copied into the work request (inline), in bytes.
+    pub(crate) inline: u16,
+    /// Memory segments in one RDMA READ or WRITE.
+    pub(crate) gather: u8,
+}
+
+impl Sizes {
+    /// Limits the sizes to what the device supports.
+    pub(super) fn cut(&self, device: &DeviceRef) -> Self {
+        let limits = device.attributes();
+        let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
+        let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
+        let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
+        Sizes {
+            send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
+            receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
+            max_sge: self.max_sge.min(MAX_SGES).min(most_sge.saturating_sub(1)),
+            inline: self.inline.min(MAX_COPIED as u16),
+            gather: self.gather.min(most_sge).min(most_read).max(1),
+        }
+    }
+}
+
 /// The parts of a queue that can be reused with another QP.
 pub(super) struct QueueParts<Slot, Wr> {
     pub(super) cq: Cq,
@@ -85,10 +117,16 @@ pub(super) struct QueueParts<Slot, Wr> {
 
 impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
     /// Makes a CQ, and slots with one work request and `sges` pieces of memory each.
-    pub(super) fn new(device: &DeviceRef, vector: u32, slots: u16, sges: u8) -> Result<Self> {
+    pub(super) fn new(
+        device: &DeviceRef,
+        vector: u32,
+        slots: u16,
+        sges: u8,
+        sent: bool,
+    ) -> Result<Self> {
         let (n, per_slot) = (usize::from(slots), usize::from(sges));
         Ok(QueueParts {
-            cq: Cq::new(device, slots.into(), vector)?,
+            cq: Cq::new(device, slots.into(), vector, sent)?,
             slots: filled(n, GFP_KERNEL, Slot::default)?,
             wrs: filled(n, GFP_KERNEL, Wr::default)?,
             sges: filled(n.saturating_mul(per_slot), GFP_KERNEL, c::ib_sge::default)?,

@@ -5,9 +5,10 @@
 //! A [`ReceiveQueue`] is the receive queue of a QP: a ring of posted buffers.
 
 use super::super::bindings as c;
-use super::cq::{Arming, Cq, Ready};
+use super::cq::{Arming, Cq, EndpointEvents};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
+use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{QueueParts, Status};
 use crate::sys::rdma::buffer::Buffer;
@@ -25,7 +26,7 @@ pub(super) type ReceiveParts = QueueParts<Option<(Buffer, Arc<Mapping>)>, c::ib_
 /// that buffer's mapping. Slots from `queued_from` on, `queued` in number, are filled and not yet
 /// posted.
 pub(super) struct ReceiveQueue {
-    qp: Option<Arc<QueuePair>>,
+    qp: Arc<QueuePair>,
     /// Its work requests are numbered by slots.
     parts: ReceiveParts,
     mapper: Arc<MapperOwner>,
@@ -37,12 +38,19 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(parts: ReceiveParts, mapper: &Arc<MapperOwner>, lkey: u32) -> Self {
+    pub(super) fn new(
+        qp: &Arc<QueuePair>,
+        mut parts: ReceiveParts,
+        mapper: &Arc<MapperOwner>,
+        pd: &Pd,
+        events: Arc<dyn EndpointEvents>,
+    ) -> Self {
+        parts.cq.begin(events);
         ReceiveQueue {
-            qp: None,
+            qp: qp.clone(),
             parts,
             mapper: mapper.clone(),
-            lkey,
+            lkey: pd.lkey(),
             queued_from: 0,
             queued: 0,
             posted: 0,
@@ -56,15 +64,6 @@ impl ReceiveQueue {
         self.parts.retire(first)
     }
 
-    /// Starts notifying `ready` of completions.
-    pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
-        self.parts.cq.begin(ready);
-    }
-
-    pub(super) fn attach(&mut self, qp: &Arc<QueuePair>) {
-        self.qp = Some(qp.clone());
-    }
-
     pub(super) fn cq(&self) -> &Cq {
         &self.parts.cq
     }
@@ -73,10 +72,12 @@ impl ReceiveQueue {
         self.mapper.mapper()
     }
 
+    /// Returns the maximum number of posted buffers.
     pub(super) fn slots(&self) -> u16 {
         self.parts.slots.len() as u16
     }
 
+    /// Returns the number of posted buffers, including queued ones.
     pub(super) fn posted(&self) -> u16 {
         self.posted
     }
@@ -131,9 +132,6 @@ impl ReceiveQueue {
         if self.broken {
             return Err(EIO);
         }
-        let Some(qp) = self.qp.as_ref() else {
-            return Err(EINVAL);
-        };
         if self.queued == 0 {
             return Ok(());
         }
@@ -154,7 +152,7 @@ impl ReceiveQueue {
         // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
         // that its slot owns until the completion or the destruction of the QP. The slot has its
         // only `Memory`, so the CPU cannot access it meanwhile.
-        let ret = to_result(unsafe { c::sdp_h_ib_post_recv(qp.raw(), first) });
+        let ret = to_result(unsafe { c::sdp_h_ib_post_recv(self.qp.raw(), first) });
         self.broken = ret.is_err();
         ret
     }

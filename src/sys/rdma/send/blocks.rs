@@ -45,7 +45,7 @@ impl BlockId {
     };
 
     /// Makes the id of a block; `number` distinguishes it from others with this index.
-    pub(crate) fn new(index: u8, number: u32) -> Self {
+    pub(in super::super) fn new(index: u8, number: u32) -> Self {
         BlockId { index, number }
     }
 
@@ -244,7 +244,7 @@ impl<T: Send + 'static> BlockTable<T> {
     /// Drops all blocks. The QP is destroyed. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
-            entry.block.destroy();
+            entry.block.drop_now();
         }
     }
 }

@@ -4,12 +4,12 @@
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
-use super::super::cq::{Arming, Cq, Ready};
+use super::super::cq::{Arming, Cq, EndpointEvents};
 use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{QueueParts, Status, MAX_COPIED, MAX_SGES};
+use super::super::queues::{QueueParts, Sizes, Status, MAX_COPIED, MAX_SGES};
 use super::blocks::BlockTable;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -127,12 +127,13 @@ pub(in super::super) type SendParts = QueueParts<SendSlot, WorkRequest>;
 /// before `done` are complete. Memory that the device may access for a position is kept by its
 /// slot, is the headers' block, or is a block that counts the slot as a user.
 pub(in super::super) struct SendQueue<T: Send + 'static> {
-    pub(super) qp: Option<Arc<QueuePair>>,
+    pub(super) qp: Arc<QueuePair>,
     /// Each slot has `1 + max_sge` pieces of memory.
     pub(super) parts: SendParts,
     pub(super) mapper: Arc<MapperOwner>,
-    pub(super) pd: Arc<Pd>,
+    pub(in super::super) pd: Arc<Pd>,
     pub(super) lkey: u32,
+    /// Maximum number of payload segments in a message.
     pub(super) max_sge: u8,
     pub(super) inline: u16,
     pub(super) headers: Memory,
@@ -145,7 +146,9 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     flushed: u64,
     pub(super) tail: u64,
     unsignaled: usize,
+    /// Number of messages posted and not known to be complete.
     pub(super) messages: u16,
+    /// Number of probes in flight, as of the last [`SendQueue::poll`].
     pub(super) probes: u16,
     pub(super) broken: bool,
     /// Set for siw: a completion does not mean that the requests before it are complete. It passes
@@ -155,26 +158,25 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
 
 impl<T: Send + 'static> SendQueue<T> {
     pub(in super::super) fn new(
-        parts: SendParts,
+        qp: &Arc<QueuePair>,
+        mut parts: SendParts,
+        (headers, headers_mapping): (Memory, Arc<Mapping>),
         mapper: &Arc<MapperOwner>,
-        max_sge: u8,
         pd: &Arc<Pd>,
-        blocks: BlockTable<T>,
-    ) -> Result<Self> {
-        let n = parts.slots.len();
-        let size = n.saturating_mul(MAX_COPIED).max(MIN_BLOCK);
-        let headers = Memory::new(size.next_power_of_two(), GFP_KERNEL)?;
-        let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
-        Ok(SendQueue {
-            qp: None,
+        sizes: &Sizes,
+        events: Arc<dyn EndpointEvents>,
+    ) -> Self {
+        parts.cq.begin(events);
+        SendQueue {
+            qp: qp.clone(),
             mapper: mapper.clone(),
             pd: pd.clone(),
             lkey: pd.lkey(),
-            max_sge,
-            inline: 0,
+            max_sge: sizes.max_sge,
+            inline: sizes.inline,
             headers,
             headers_mapping,
-            blocks,
+            blocks: BlockTable::new(sizes.gather),
             head: parts.first,
             done: parts.first,
             status: Ok(()),
@@ -186,7 +188,18 @@ impl<T: Send + 'static> SendQueue<T> {
             probes: 0,
             broken: false,
             unordered: pd.device().is_siw(),
-        })
+        }
+    }
+
+    /// Allocates and maps memory for the headers of all slots.
+    pub(in super::super) fn headers(
+        slots: u16,
+        mapper: &MapperOwner,
+    ) -> Result<(Memory, Arc<Mapping>)> {
+        let size = usize::from(slots).saturating_mul(MAX_COPIED).max(MIN_BLOCK);
+        let headers = Memory::new(size.next_power_of_two(), GFP_KERNEL)?;
+        let mapping = mapper.map(&headers, Direction::ToDevice)?;
+        Ok((headers, mapping))
     }
 
     /// Destroys the blocks; otherwise as [`QueueParts::retire`]. Context: process.
@@ -195,26 +208,8 @@ impl<T: Send + 'static> SendQueue<T> {
         self.parts.retire(self.tail)
     }
 
-    /// Starts notifying `ready` of completions.
-    pub(in super::super) fn begin(&mut self, ready: Arc<dyn Ready>) {
-        self.parts.cq.begin(ready);
-    }
-
-    pub(in super::super) fn pd(&self) -> Arc<Pd> {
-        self.pd.clone()
-    }
-
-    pub(in super::super) fn attach(&mut self, qp: &Arc<QueuePair>, inline: u16) {
-        self.qp = Some(qp.clone());
-        self.inline = inline;
-    }
-
     pub(in super::super) fn cq(&self) -> &Cq {
         &self.parts.cq
-    }
-
-    pub(in super::super) fn max_sge(&self) -> u8 {
-        self.max_sge
     }
 
     fn taken(&self) -> usize {
@@ -230,10 +225,6 @@ impl<T: Send + 'static> SendQueue<T> {
         self.parts.slots.len().saturating_sub(self.taken()) as u16
     }
 
-    pub(in super::super) fn in_flight(&self) -> u16 {
-        self.messages
-    }
-
     /// Returns the requests that the peer's adapter may not have acknowledged; none if ours limits
     /// retries.
     pub(in super::super) fn unacknowledged(&self) -> Unacknowledged {
@@ -242,10 +233,6 @@ impl<T: Send + 'static> SendQueue<T> {
             n if n == self.unsignaled => Unacknowledged::Unsignaled,
             _ => Unacknowledged::Signaled,
         }
-    }
-
-    pub(in super::super) fn probes(&self) -> u16 {
-        self.probes
     }
 
     /// Returns true if the next message has to be signaled for the queue not to fill up unnoticed.
@@ -293,9 +280,6 @@ impl<T: Send + 'static> SendQueue<T> {
         if self.flushed == self.tail {
             return Ok(());
         }
-        let Some(qp) = self.qp.as_ref() else {
-            return Err(EINVAL);
-        };
         let wrs = self.parts.wrs.as_mut_ptr();
         let first = self.slot_of(self.flushed);
         let mut position = self.flushed;
@@ -323,7 +307,7 @@ impl<T: Send + 'static> SendQueue<T> {
         // accesses for a request is kept by its slot, the headers' block or `direct` until the
         // completion or the destruction of the QP.
         let ret = to_result(unsafe {
-            c::sdp_h_ib_post_send(qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
+            c::sdp_h_ib_post_send(self.qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
         });
         self.broken = ret.is_err();
         ret
@@ -442,6 +426,18 @@ impl<T: Send + 'static> SendQueue<T> {
             Ok(()) => completion,
             Err(status) => SendCompletion::Failed { status },
         })
+    }
+
+    pub(in super::super) fn max_sge(&self) -> u8 {
+        self.max_sge
+    }
+
+    pub(in super::super) fn in_flight(&self) -> u16 {
+        self.messages
+    }
+
+    pub(in super::super) fn probes(&self) -> u16 {
+        self.probes
     }
 
     pub(in super::super) fn arm(&mut self) -> Arming {

@@ -25,7 +25,7 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     fn most_reads(&self) -> u16 {
-        self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()))
+        self.qp.reads().into()
     }
 
     /// Returns true if RDMA READs are possible.
