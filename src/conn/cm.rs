@@ -9,9 +9,7 @@ use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{
-    Attempt, CmLink, Disconnect, Endpoint, LinkId, Resolver, ResolverId, Upcalls,
-};
+use crate::transport::{CmLink, Disconnect, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
 
 /// Maximum number of rejects because of a stale connection in one connect attempt. Each reject
@@ -110,7 +108,7 @@ impl Cm {
     }
 
     /// Returns the resolver with this id, if it is still the socket's current one.
-    pub(crate) fn resolver(&self, search: ResolverId) -> Option<Arc<Resolver<SdpSock>>> {
+    pub(crate) fn resolver(&self, search: LinkId) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
 
@@ -125,16 +123,13 @@ impl Cm {
     }
 
     /// Returns true if the resolver belongs to the current connect attempt.
-    pub(crate) fn is_by(&self, search: ResolverId) -> bool {
+    pub(crate) fn is_by(&self, search: LinkId) -> bool {
         self.resolver.as_ref().is_some_and(|r| r.id() == search)
     }
 
-    /// Returns true if a device-removal upcall is about the current connection or attempt.
-    pub(crate) fn is_at(&self, attempt: Attempt) -> bool {
-        match attempt {
-            Attempt::Search(search) => self.is_by(search),
-            Attempt::Link(link) => self.is_of(link),
-        }
+    /// Returns true if the link or resolver belongs to the current connection or attempt.
+    pub(crate) fn is_at(&self, id: LinkId) -> bool {
+        self.is_by(id) || self.is_of(id)
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn config(own: &Params) -> Config {
         retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
         receive_slots: own.sdp_rx_size().min(params::sdp_rx_size()) as u16,
         inline: u16::try_from(params::sdp_inline_thresh()).unwrap_or(0),
-        ..Config::default()
+        cm_retries: 15,
+        mtu_steps: 0,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::sys::errno::{
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Ends, State};
-use crate::transport::{LinkId, Resolver, ResolverId};
+use crate::transport::{LinkId, Resolver};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -202,7 +202,7 @@ fn search(sk: &SdpSock, source: Option<&Address>, way: &Way, pause: u32) -> Resu
 }
 
 /// Handles the result of a resolver: address and route are known, or cannot be found.
-pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
+pub(super) fn resolved(sk: &SdpSock, search: LinkId, r: Result) {
     let Some(resolver) = sk.connection().cm.resolver(search) else {
         return;
     };

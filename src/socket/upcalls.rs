@@ -12,7 +12,7 @@ use crate::conn::SdpSock;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::State;
-use crate::transport::{Attempt, Disconnect, LinkId, ResolverId, Upcalls};
+use crate::transport::{Disconnect, LinkId, Upcalls};
 use kernel::prelude::*;
 
 impl Upcalls for SdpSock {
@@ -23,7 +23,7 @@ impl Upcalls for SdpSock {
         })
     }
 
-    fn resolved(&self, search: ResolverId, r: Result) {
+    fn resolved(&self, search: LinkId, r: Result) {
         self.charged(|| connect::resolved(self, search, r))
     }
 
@@ -43,7 +43,7 @@ impl Upcalls for SdpSock {
         disconnected(self, link, how)
     }
 
-    fn device_removed(&self, of: Attempt) {
+    fn device_removed(&self, of: LinkId) {
         lost(self, |c| c.cm.is_at(of))
     }
 }

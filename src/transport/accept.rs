@@ -5,11 +5,10 @@
 //! A [`Request`] is a connection request while [`Acceptor::request`] decides on it.
 
 use super::cm_link::Inner;
-use super::phase::Phase;
+use super::types::Phase;
 use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
 use crate::sys::address::Address;
 use crate::sys::errno::ECONNABORTED;
-use crate::sys::rdma::cm::ReplyParameters;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::Incoming;
 use core::cell::Cell;
@@ -139,26 +138,16 @@ impl<O: Upcalls> CmLink<O> {
     /// `EINVAL`: the request needs no reply. Others: from the device or from sending.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
-        let qp = inner.qp()?;
+        let (qp, own) = (inner.qp()?, inner.own()?);
         let id = inner.id.lock();
         let id = id.as_ref().ok_or(ENODEV)?;
         // The peer may send as soon as it has received the REP, so the QP is ready before. The
         // connection manager sets the local PSN only at this point.
-        let tuning = inner.tuning(inner.reads_in, inner.reads_out, Some(inner.psn));
-        qp.to_ready_to_receive(id, &tuning)?;
-        qp.to_ready_to_send(id, &tuning)?;
+        qp.to_ready(id, inner.reads_in, inner.reads_out, Some(inner.psn))?;
         if !inner.advance(Phase::New, Phase::Replied) {
             return Err(EINVAL);
         }
-        let reply = ReplyParameters {
-            qp: qp.number(),
-            psn: inner.psn,
-            data,
-            reads_in: inner.reads_in,
-            reads_out: inner.reads_out,
-            rnr_retry: inner.config.rnr_retry,
-        };
-        id.reply(&reply).inspect_err(|_| {
+        id.reply(&own, data).inspect_err(|_| {
             inner.advance(Phase::Replied, Phase::New);
         })
     }

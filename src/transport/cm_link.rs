@@ -5,16 +5,15 @@
 //! A [`CmLink`] is one end of a connection at the connection manager. Its state is an [`Inner`],
 //! which outlives the handle until the peer was notified of the end.
 
-use super::phase::Phase;
 use super::registry::{self, RemovalClient};
-use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
+use super::types::Phase;
+use super::{Config, Disconnect, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
-use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnedCmId};
+use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnParameters, OwnedCmId};
 use crate::sys::rdma::cq::EndpointEvents;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
-use crate::sys::rdma::qp::{QueuePair, Tuning};
-use crate::sys::rdma::queues::Sizes;
+use crate::sys::rdma::qp::QueuePair;
 use crate::sys::work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -92,7 +91,7 @@ impl<O: Upcalls> CmLink<O> {
         reads_in: u8,
         reads_out: u8,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
-        let most = config.reads.min(device.max_reads());
+        let most = device.max_reads();
         let state = LinkState {
             phase: Phase::New,
             owner: Some(owner.clone()),
@@ -125,16 +124,10 @@ impl<O: Upcalls> CmLink<O> {
             inner: inner.clone(),
         };
         let events = Arc::new(events, GFP_KERNEL)?;
-        let sizes = Sizes {
-            send_slots: config.send_slots,
-            receive_slots: config.receive_slots,
-            max_sge: config.max_sge,
-            inline: config.inline,
-            gather: config.gather,
-        };
         let endpoint = Endpoint::new(|| {
             let spare = registry::take_queues(device);
-            let endpoint = verbs::Endpoint::new(device, &sizes, spare, events)?;
+            let endpoint =
+                verbs::Endpoint::new(device, config.receive_slots, config.inline, spare, events)?;
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;
@@ -300,17 +293,26 @@ impl<O: Upcalls> Inner<O> {
         work::defer::<Arc<Self>, 0>(self.clone());
     }
 
-    pub(super) fn tuning(&self, reads_in: u8, reads_out: u8, receive_psn: Option<u32>) -> Tuning {
-        Tuning {
-            receive_psn,
-            min_rnr_timer: self.config.min_rnr_timer,
-            reads_in: reads_in.min(self.reads_in),
-            reads_out: reads_out.min(self.reads_out),
-        }
+    /// Returns the parameters of the connection for REQ or REP.
+    pub(super) fn own(&self) -> Result<OwnParameters> {
+        Ok(OwnParameters {
+            qp: self.qp()?.number(),
+            psn: self.psn,
+            reads_in: self.reads_in,
+            reads_out: self.reads_out,
+        })
     }
 
     fn disconnect(&self) {
-        let was = self.state.lock().phase.disconnect();
+        let was = {
+            let phase = &mut self.state.lock().phase;
+            let to = match *phase {
+                Phase::Established => Phase::Leaving,
+                Phase::Replied => Phase::Closed,
+                other => other,
+            };
+            core::mem::replace(phase, to)
+        };
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
         // If one of these fails, the connection manager is about to report the reason.
@@ -422,7 +424,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
 impl<O: Upcalls> RemovalClient for Inner<O> {
     fn device_goes(self: Arc<Self>) {
         match self.owner() {
-            Some(owner) => owner.device_removed(Attempt::Link(self.link_id())),
+            Some(owner) => owner.device_removed(self.link_id()),
             None => self.finish(),
         }
     }

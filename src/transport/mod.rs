@@ -7,11 +7,10 @@
 //! never sleep. The [`CmLink`] is the connection manager's side; it calls the connection's owner
 //! ([`Upcalls`]) in process context, one call at a time.
 //!
-//! * [`resolve`]: from an IP address to a route and a link (active side);
-//! * [`connect`]: REQ and its replies;
+//! * [`resolve`]: from an IP address to a route, and the connection request (active side);
 //! * [`mod@listen`]: listening ports;
 //! * [`accept`]: connection requests (passive side);
-//! * [`cm_link`]: the life of a connection and its end; [`phase`]: its phases;
+//! * [`cm_link`]: the life of a connection and its end;
 //! * [`endpoint`]: the messages;
 //! * [`registry`]: devices, listening ports, and the clients of each device;
 //! * [`device`]: arrival and removal of devices.
@@ -90,11 +89,9 @@
 
 mod accept;
 mod cm_link;
-mod connect;
 mod device;
 mod endpoint;
 mod listen;
-mod phase;
 mod registry;
 mod resolve;
 mod types;
@@ -107,7 +104,7 @@ pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
 pub(crate) use types::Config;
-pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdict};
+pub(crate) use upcalls::{Disconnect, LinkId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;
 pub(crate) use crate::memory::pinned::Pinned;

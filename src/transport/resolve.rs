@@ -5,12 +5,14 @@
 //! A [`Resolver`] is one attempt to resolve an address. Its result is used by [`Resolver::create`]
 //! and [`Resolver::connect`]; then it can be dropped.
 
+use super::cm_link::Inner;
 use super::registry;
-use super::{Attempt, CmLink, Config, Endpoint, Net, ResolverId, Upcalls, REQUEST_DATA};
+use super::{CmLink, Config, Endpoint, LinkId, Net, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
+use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::{Route, RouteEvent, RouteEvents, RouteId};
 use crate::sys::work;
@@ -106,8 +108,8 @@ impl<O: Upcalls> Lookup<O> {
         }
     }
 
-    fn id(&self) -> ResolverId {
-        ResolverId::of(self)
+    fn id(&self) -> LinkId {
+        LinkId::of(self)
     }
 
     /// Tries to resolve the neighbour. Not called from a callback.
@@ -173,7 +175,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
                 if !self.notified.xchg(true, Full) {
                     self.owner.resolved(self.id(), Err(ENETDOWN.into()));
                 } else {
-                    self.owner.device_removed(Attempt::Search(self.id()));
+                    self.owner.device_removed(self.id());
                 }
             }
         }
@@ -222,7 +224,7 @@ impl<O: Upcalls> Resolver<O> {
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
-    pub(crate) fn id(&self) -> ResolverId {
+    pub(crate) fn id(&self) -> LinkId {
         self.search.id()
     }
 
@@ -303,7 +305,11 @@ impl<O: Upcalls> Resolver<O> {
             };
             Ok((device, port, pkey_index))
         })?;
-        CmLink::active(&device, config, owner, port, pkey_index)
+        let (endpoint, link) = CmLink::make(&device, config, owner, u8::MAX, u8::MAX)?;
+        let inner = &link.inner;
+        inner.qp()?.to_init(port, pkey_index)?;
+        *inner.id.lock() = Some(OwnedCmId::new(&device, inner.clone())?);
+        Ok((endpoint, link))
     }
 
     /// Sends the connection request. [`Upcalls::replied`] or [`Upcalls::refused`] follows,
@@ -319,7 +325,68 @@ impl<O: Upcalls> Resolver<O> {
         priority: Option<i32>,
         hello: &[u8; REQUEST_DATA],
     ) -> Result {
-        self.with(|id| link.request(id, port, priority, hello))
+        let inner = &link.inner;
+        let parameters = RequestParameters {
+            service: SERVICE_ID | u64::from(port),
+            data: hello,
+            retry_count: inner.config.retry_count,
+            cm_retries: inner.config.cm_retries,
+            mtu_steps: inner.config.mtu_steps,
+            priority,
+        };
+        let own = inner.own()?;
+        self.with(|route| {
+            let mut id = inner.id.lock();
+            let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;
+            // The reply may arrive before the call returns.
+            if !inner.advance(Phase::New, Phase::Requested) {
+                return Err(EINVAL);
+            }
+            let waits = id.request(route, &own, &parameters).inspect_err(|_| {
+                inner.advance(Phase::Requested, Phase::New);
+            })?;
+            if waits {
+                inner.start_connect();
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<O: Upcalls> Inner<O> {
+    pub(super) fn replied(
+        self: &Arc<Self>,
+        connection: &CmId,
+        data: &[u8; REPLY_DATA],
+        reads_out: u8,
+        reads_in: u8,
+    ) {
+        // Without an owner, the id will be destroyed, which rejects the peer.
+        let Some(owner) = self.owner() else { return };
+        if self.phase() != Phase::Requested {
+            return;
+        }
+        let replied = owner.replied(self.link_id(), data);
+        let accepted = replied.and_then(|()| {
+            let reads_in = reads_in.min(self.reads_in);
+            let reads_out = reads_out.min(self.reads_out);
+            self.qp()?.to_ready(connection, reads_in, reads_out, None)?;
+            connection.ready()
+        });
+        match accepted {
+            Ok(()) => {
+                if self.advance(Phase::Requested, Phase::Established) {
+                    owner.established(self.link_id());
+                }
+            }
+            Err(e) => {
+                self.close();
+                let _ = connection.reject(reason::CONSUMER);
+                if replied.is_ok() {
+                    owner.refused(self.link_id(), e);
+                }
+            }
+        }
     }
 }
 

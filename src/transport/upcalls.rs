@@ -19,7 +19,7 @@ pub(crate) enum Disconnect {
     TimeWaitExit,
 }
 
-/// Identifies a link of an owner during the link's lifetime.
+/// Identifies a link or resolver of an owner during its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LinkId(usize);
 
@@ -29,32 +29,13 @@ impl LinkId {
     }
 }
 
-/// Identifies a resolver of an owner during the resolver's lifetime.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ResolverId(usize);
-
-impl ResolverId {
-    pub(super) fn of<T>(search: &T) -> Self {
-        ResolverId(core::ptr::from_ref(search).addr())
-    }
-}
-
-/// Object to be destroyed when a device is removed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Attempt {
-    /// An address resolution.
-    Search(ResolverId),
-    /// A connection, established or being set up.
-    Link(LinkId),
-}
-
 /// Owner of a connection.
 ///
 /// Context: process, without locks, may sleep, one call at a time for each link. All connection
 /// setup of the host waits meanwhile. Upcalls for a dropped connection may still arrive for a short
 /// time.
 ///
-/// Each upcall contains its [`LinkId`] or [`ResolverId`]: an owner that has replaced a
+/// Each upcall about a link or resolver contains its [`LinkId`]: an owner that has replaced a
 /// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
 pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// The queue of sends (`sent`) or of receives has a completion, or blocks were released.
@@ -63,7 +44,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
 
     /// A [`super::Resolver`] has finished. May be called before [`super::Resolver::start`]
     /// returns, with the locks of its caller.
-    fn resolved(&self, search: ResolverId, result: Result);
+    fn resolved(&self, search: LinkId, result: Result);
 
     /// The peer accepts, with this private data. May be called before [`super::Resolver::connect`]
     /// returns. An error rejects the connection; no other upcall follows.
@@ -82,7 +63,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// The device of a link or resolver is being removed. The removal waits until endpoint, link
     /// and resolver are dropped and all buffers are unmapped. May be called more than once, also
     /// for a link that the owner has not stored yet: see [`super::CmLink::is_removing`].
-    fn device_removed(&self, of: Attempt);
+    fn device_removed(&self, of: LinkId);
 }
 
 /// Decision on a connection request.

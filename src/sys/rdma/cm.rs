@@ -6,9 +6,9 @@
 //! a reference to it in a callback.
 
 use super::super::bindings as c;
-use super::cm_id::{on_event, on_iw_event, RawId};
+use super::cm_id::{on_event, on_iw_event, RawId, RNR_RETRY};
 pub(crate) use super::cm_id::{
-    reason, CmEvent, CmEvents, CmId, ReplyParameters, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
+    reason, CmEvent, CmEvents, CmId, OwnParameters, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
 };
 use super::context::Context;
 use super::device::DeviceRef;
@@ -20,27 +20,20 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Relaxed};
 use kernel::sync::Arc;
 
-/// Contents of a REQ besides the route.
+/// Code of the timeout of a REQ, REP or DREQ: 4.096 us times 2 to this power. A REQ over RoCE is
+/// repeated every 1.5 s.
+const RESPONSE_TIMEOUT: u8 = 18;
+
+/// Contents of a REQ besides the route and [`OwnParameters`].
 pub(crate) struct RequestParameters<'a> {
     /// Service ID to connect to.
     pub(crate) service: u64,
-    /// Own QP.
-    pub(crate) qp: u32,
-    /// PSN of the first message sent.
-    pub(crate) psn: u32,
     /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REQUEST_DATA],
-    /// Maximum number of the peer's RDMA READs in flight.
-    pub(crate) reads_in: u8,
-    /// Maximum number of RDMA READs that this end may have in flight.
-    pub(crate) reads_out: u8,
-    /// Retries of either side without an acknowledgement.
+    /// Retries of a message that the other end does not acknowledge, up to 7; rxe treats 7 as
+    /// unlimited.
     pub(crate) retry_count: u8,
-    /// Retries of the peer when no receive buffer is posted here.
-    pub(crate) rnr_retry: u8,
-    /// Code of the timeout of a reply, on either side.
-    pub(crate) response_timeout: u8,
-    /// Retries of connection-manager messages.
+    /// Retries of a REQ, REP or DREQ, up to 15.
     pub(crate) cm_retries: u8,
     /// Number of steps by which the path MTU is below the route's.
     pub(crate) mtu_steps: u8,
@@ -132,10 +125,10 @@ impl OwnedCmId {
     /// # Errors
     ///
     /// `EINVAL`: the REQ needs no reply. Others: errors of sending.
-    pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+    pub(crate) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
-        let r = self.connection.reply(p);
+        let r = self.connection.reply(p, data);
         if r.is_err() && matches!(self.connection.raw, RawId::Ib(_)) {
             // no REP was sent, so no event about one follows: the request can be dropped
             self.replied.store(false, Relaxed);
@@ -194,7 +187,12 @@ impl OwnedCmId {
     /// # Errors
     ///
     /// `EINVAL`: already requested. Others: errors of sending.
-    pub(crate) fn request(&mut self, route: &Route, p: &RequestParameters<'_>) -> Result<bool> {
+    pub(crate) fn request(
+        &mut self,
+        route: &Route,
+        own: &OwnParameters,
+        p: &RequestParameters<'_>,
+    ) -> Result<bool> {
         let id = match self.connection.raw {
             RawId::Ib(id) => id.as_ptr(),
             RawId::Iw(id) => {
@@ -202,7 +200,7 @@ impl OwnedCmId {
                 remote.port = iw_cm::tcp_port(p.service as u16);
                 // SAFETY: By the invariants the id is alive; `&mut self` keeps it from being used.
                 unsafe { iw_cm::set_addresses(id, &local, &remote) };
-                let param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, p.data);
+                let param = iw_cm::parameters(own.qp, own.reads_in, own.reads_out, p.data);
                 self.hello = Some((param, *p.data));
                 return Ok(true);
             }
@@ -221,17 +219,17 @@ impl OwnedCmId {
             primary_path_outbound: path.outbound,
             ppath_sgid_attr: gid,
             service_id: p.service.to_be(),
-            qp_num: p.qp,
+            qp_num: own.qp,
             qp_type: c::ib_qp_type_IB_QPT_RC,
-            starting_psn: p.psn,
+            starting_psn: own.psn,
             private_data: p.data.as_ptr().cast(),
             private_data_len: REQUEST_DATA as u8,
-            responder_resources: p.reads_in,
-            initiator_depth: p.reads_out,
-            remote_cm_response_timeout: p.response_timeout,
-            local_cm_response_timeout: p.response_timeout,
+            responder_resources: own.reads_in,
+            initiator_depth: own.reads_out,
+            remote_cm_response_timeout: RESPONSE_TIMEOUT,
+            local_cm_response_timeout: RESPONSE_TIMEOUT,
             retry_count: p.retry_count.min(7),
-            rnr_retry_count: p.rnr_retry.min(7),
+            rnr_retry_count: RNR_RETRY,
             max_cm_retries: p.cm_retries.min(15),
             ..Default::default()
         };

@@ -22,6 +22,9 @@ pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_S
 /// First of SDP's service IDs, to which the port is added (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;
 
+/// Number of retries of a message for which no receive buffer is posted: unlimited.
+pub(super) const RNR_RETRY: u8 = 7;
+
 /// Reject reasons with a meaning for SDP.
 pub(crate) mod reason {
     use super::c;
@@ -129,20 +132,15 @@ impl RawId {
     }
 }
 
-/// Contents of a REP.
-pub(crate) struct ReplyParameters<'a> {
-    /// Own QP.
+/// This end of a connection, in a REQ or REP.
+pub(crate) struct OwnParameters {
     pub(crate) qp: u32,
     /// PSN of the first message sent.
     pub(crate) psn: u32,
-    /// Private data for the peer's consumer.
-    pub(crate) data: &'a [u8; REPLY_DATA],
     /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
     /// Maximum number of RDMA READs that this end may have in flight.
     pub(crate) reads_out: u8,
-    /// Retries of the peer when no receive buffer is posted here.
-    pub(crate) rnr_retry: u8,
 }
 
 impl CmId {
@@ -167,11 +165,11 @@ impl CmId {
         Ok((attr, mask))
     }
 
-    pub(super) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+    pub(super) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
         let id = match self.raw {
             RawId::Ib(id) => id.as_ptr(),
             RawId::Iw(id) => {
-                let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, p.data);
+                let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, data);
                 // SAFETY: By the invariants the id is alive; the driver copies the private data.
                 return to_result(unsafe { c::iw_cm_accept(id.as_ptr(), &mut param) });
             }
@@ -179,11 +177,11 @@ impl CmId {
         let mut param = c::ib_cm_rep_param {
             qp_num: p.qp,
             starting_psn: p.psn,
-            private_data: p.data.as_ptr().cast(),
+            private_data: data.as_ptr().cast(),
             private_data_len: REPLY_DATA as u8,
             responder_resources: p.reads_in,
             initiator_depth: p.reads_out,
-            rnr_retry_count: p.rnr_retry,
+            rnr_retry_count: RNR_RETRY,
             ..Default::default()
         };
         // SAFETY: By the invariants the id is alive; the private data has the given length, and is

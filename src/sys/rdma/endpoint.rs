@@ -110,11 +110,12 @@ impl<T: Send + 'static> Endpoint<T> {
     /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
-        sizes: &Sizes,
+        receive_slots: u16,
+        inline: u16,
         spare: Option<QueueSet>,
         events: Arc<dyn EndpointEvents>,
     ) -> Result<Self> {
-        let sizes = sizes.cut(device);
+        let sizes = Sizes::new(device, receive_slots, inline);
         // All steps that can fail come before the QP, so that no error path has to destroy a QP.
         let fits = |q: &QueueSet| q.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {

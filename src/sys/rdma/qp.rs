@@ -19,6 +19,9 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Pause between attempts to destroy a QP where no later retry is possible.
 const PAUSE: Delta = Delta::from_millis(100);
+/// Code of the delay after which the peer repeats a message that found no receive buffer (IBA table
+/// 45): 0.64 ms.
+const MIN_RNR_TIMER: u8 = 12;
 
 /// Handle of a QP that may have been destroyed.
 ///
@@ -161,19 +164,6 @@ impl Drop for OwnedQp {
     }
 }
 
-/// Attributes of this end that differ from the connection manager's for its QP.
-#[derive(Clone, Copy)]
-pub(crate) struct Tuning {
-    /// First PSN of the peer, if the connection manager does not have it yet.
-    pub(crate) receive_psn: Option<u32>,
-    /// Code of the delay after which the peer repeats a message that found no receive buffer.
-    pub(crate) min_rnr_timer: u8,
-    /// Maximum number of the peer's RDMA READs in flight.
-    pub(crate) reads_in: u8,
-    /// Maximum number of RDMA READs that this end may have in flight.
-    pub(crate) reads_out: u8,
-}
-
 impl QueuePair {
     /// Returns the C object; valid until the QP is destroyed.
     pub(super) fn raw(&self) -> *mut c::ib_qp {
@@ -248,36 +238,36 @@ impl QueuePair {
         self.to_init(attr.port_num, attr.pkey_index)
     }
 
-    /// INIT to RTR: the QP receives.
-    pub(crate) fn to_ready_to_receive(&self, connection: &CmId, tuning: &Tuning) -> Result {
-        if self.device.is_iwarp() {
-            // by the driver, with the connection
-            return Ok(());
-        }
-        let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
-        if let Some(psn) = tuning.receive_psn {
-            attr.rq_psn = psn;
-        }
-        attr.min_rnr_timer = tuning.min_rnr_timer;
-        attr.max_dest_rd_atomic = tuning.reads_in;
-        self.modify(&mut attr, mask)
-    }
+    /// INIT to RTS, by RTR: the QP receives and sends. `reads_in` and `reads_out` are the maximum
+    /// numbers of the peer's and this end's RDMA READs in flight; `receive_psn` is the first PSN of
+    /// the peer, if the connection manager does not have it yet.
+    pub(crate) fn to_ready(
+        &self,
+        connection: &CmId,
+        reads_in: u8,
+        reads_out: u8,
+        receive_psn: Option<u32>,
+    ) -> Result {
+        // by iWARP the driver does the rest, with the connection
+        if !self.device.is_iwarp() {
+            let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
+            if let Some(psn) = receive_psn {
+                attr.rq_psn = psn;
+            }
+            attr.min_rnr_timer = MIN_RNR_TIMER;
+            attr.max_dest_rd_atomic = reads_in;
+            self.modify(&mut attr, mask)?;
 
-    /// RTR to RTS: the QP sends.
-    pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
-        if self.device.is_iwarp() {
-            self.reads.store(tuning.reads_out.into(), Relaxed);
-            return Ok(());
+            let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
+            attr.max_rd_atomic = reads_out;
+            // chosen by the peer; rxe treats 7 as unlimited, and `ack_time` limits it
+            attr.retry_cnt = match self.device.is_rxe() {
+                true => 7,
+                false => attr.retry_cnt.min(6),
+            };
+            self.modify(&mut attr, mask)?;
         }
-        let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
-        attr.max_rd_atomic = tuning.reads_out;
-        // chosen by the peer; rxe treats 7 as unlimited, and `ack_time` limits it
-        attr.retry_cnt = match self.device.is_rxe() {
-            true => 7,
-            false => attr.retry_cnt.min(6),
-        };
-        self.modify(&mut attr, mask)?;
-        self.reads.store(u32::from(tuning.reads_out), Relaxed);
+        self.reads.store(reads_out.into(), Relaxed);
         Ok(())
     }
 

@@ -14,8 +14,13 @@ use super::cq::Cq;
 use super::device::DeviceRef;
 use kernel::prelude::*;
 
+/// Number of sends in flight: without loss in rxe, which rounds up to powers of two.
+const SEND_SLOTS: u16 = 31;
 /// Maximum number of payload segments in one message.
-pub(crate) const MAX_SGES: u8 = 4;
+pub(crate) const MAX_SGES: u8 = 2;
+/// Maximum number of memory segments in one RDMA READ or WRITE, for rxe's 512 bytes of a work
+/// request.
+const GATHER: u8 = 19;
 /// Maximum size in bytes of a message that is copied for sending (inline if the device has space),
 /// and of a header.
 pub(crate) const MAX_COPIED: usize = 64;
@@ -71,34 +76,33 @@ impl Status {
     }
 }
 
-/// Sizes of an endpoint.
+/// Sizes of an endpoint, within the limits of its device.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sizes {
+pub(super) struct Sizes {
     /// Maximum number of sends in flight.
-    pub(crate) send_slots: u16,
+    pub(super) send_slots: u16,
     /// Maximum number of posted receive buffers.
-    pub(crate) receive_slots: u16,
-    /// Payload segments per message, at most [`MAX_SGES`].
-    pub(crate) max_sge: u8,
+    pub(super) receive_slots: u16,
+    /// Payload segments per message.
+    pub(super) max_sge: u8,
     /// Maximum size of a message that is copied into the work request (inline), in bytes.
-    pub(crate) inline: u16,
+    pub(super) inline: u16,
     /// Memory segments in one RDMA READ or WRITE.
-    pub(crate) gather: u8,
+    pub(super) gather: u8,
 }
 
 impl Sizes {
-    /// Limits the sizes to what the device supports.
-    pub(super) fn cut(&self, device: &DeviceRef) -> Self {
+    pub(super) fn new(device: &DeviceRef, receive_slots: u16, inline: u16) -> Self {
         let limits = device.attributes();
         let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
         let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
         let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
         Sizes {
-            send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
-            receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
-            max_sge: self.max_sge.min(MAX_SGES).min(most_sge.saturating_sub(1)),
-            inline: self.inline.min(MAX_COPIED as u16),
-            gather: self.gather.min(most_sge).min(most_read).max(1),
+            send_slots: SEND_SLOTS.min(most.max(2)),
+            receive_slots: receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
+            max_sge: MAX_SGES.min(most_sge.saturating_sub(1)),
+            inline: inline.min(MAX_COPIED as u16),
+            gather: GATHER.min(most_sge).min(most_read).max(1),
         }
     }
 }
