@@ -9,17 +9,16 @@ use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
 use super::{Verdict, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
+use crate::sys::deferred::{Destroy, DropInWorker};
 use crate::sys::errno::EADDRINUSE;
 use crate::sys::rdma::cm::reason;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
 use crate::sys::vec;
-use crate::sys::work::{self, ModuleRef};
+use crate::sys::work::ModuleRef;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
-use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Passes requests from the connection manager on.
 struct CmHandler<O>(PhantomData<fn() -> O>);
@@ -85,109 +84,52 @@ pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenI
     ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port))
 }
 
-/// Listening at a port. Dropped in process context.
-pub(crate) struct Listening {
-    port: u16,
-    /// Allocated at the start, because ending must not fail.
-    reaper: Arc<ListenReaper>,
-}
+/// Listening at a port, on all present and future devices. May be dropped in any context: its end
+/// waits for requests in progress, which may wait for locks of the caller.
+pub(crate) type Listening = DropInWorker<ListenedPort>;
 
-/// Listens at a port, on all present and future devices. Any number of callers may listen at the
-/// same port.
-///
-/// # Errors
-///
-/// `ENOMEM`. `EADDRINUSE`: another module listens at the port on some device.
-pub(crate) fn listen(port: u16) -> Result<Listening> {
-    let reaper = ListenReaper::new(port)?;
-    let mut guard = registry::lock()?;
-    let registry = &mut *guard;
-    let Some(open) = registry.open else {
-        return Err(ENODEV);
-    };
-    match registry.port(port) {
-        Some(p) => p.users = p.users.checked_add(1).ok_or(ENOMEM)?,
-        None => {
-            let (number, users) = (port, 1);
-            vec::reserve(&mut registry.ports, PORTS, GFP_KERNEL)?;
-            let _ = registry.ports.push_within_capacity(Port { number, users });
-        }
-    }
-    let listening = Listening { port, reaper };
-    for entry in registry.devices.iter_mut() {
-        if entry.listens.iter().any(|(number, _)| *number == port) {
-            continue;
-        }
-        // Allocates first: listeners must not be dropped under the lock.
-        let opened = vec::reserve(&mut entry.listens, PORTS, GFP_KERNEL)
-            .and_then(|()| open(&entry.device, port))
-            .map(|id| entry.listens.push_within_capacity((port, id)));
-        if let Err(e) = opened {
-            drop(guard);
-            // Undoes the steps so far.
-            drop(listening);
-            return Err(if e == EINVAL { EADDRINUSE.into() } else { e });
-        }
-    }
-    Ok(listening)
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let users = registry::lock().ok().and_then(|mut registry| {
-            let port = registry.port(self.port)?;
-            port.users = port.users.saturating_sub(1);
-            Some(port.users)
-        });
-        if users == Some(0) {
-            work::defer::<Arc<ListenReaper>, 0>(self.reaper.clone());
-        }
-    }
-}
-
-/// Stops listening at unused ports. The drop of the last [`Listening`] does not do this: stopping
-/// waits for requests in progress, which may wait for locks that the caller of the drop holds.
-#[pin_data]
-struct ListenReaper {
-    port: u16,
+pub(crate) struct ListenedPort {
+    number: u16,
     /// The end of listeners may call into the module.
     _module: ModuleRef,
-    #[pin]
-    work: Work<ListenReaper>,
 }
 
-impl_has_work! {
-    impl HasWork<ListenReaper> for ListenReaper { self.work }
-}
-
-impl ListenReaper {
-    fn new(port: u16) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(ListenReaper {
-                port,
-                _module: ModuleRef::new(),
-                work <- new_work!("ib_sdp_listen_reaper"),
-            }),
-            GFP_KERNEL,
-        )
+impl ListenedPort {
+    /// Counts a user of the port.
+    fn new(number: u16) -> Result<Self> {
+        let mut registry = registry::lock()?;
+        match registry.port(number) {
+            Some(p) => p.users = p.users.checked_add(1).ok_or(ENOMEM)?,
+            None => {
+                let port = Port { number, users: 1 };
+                vec::push(&mut registry.ports, PORTS, port, GFP_KERNEL).map_err(|_| ENOMEM)?;
+            }
+        }
+        Ok(ListenedPort {
+            number,
+            _module: ModuleRef::new(),
+        })
     }
 }
 
-impl WorkItem for ListenReaper {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        loop {
-            let Ok(mut guard) = registry::lock() else {
-                return;
-            };
+impl Destroy for ListenedPort {
+    /// Stops listening after the last user.
+    fn destroy(self) -> Result<(), (Self, u32)> {
+        if let Some(port) = registry::lock()
+            .ok()
+            .as_mut()
+            .and_then(|r| r.port(self.number))
+        {
+            port.users = port.users.saturating_sub(1);
+        }
+        while let Ok(mut guard) = registry::lock() {
             let registry = &mut *guard;
-            let unwanted = |p: &Port| p.number == this.port && p.users == 0;
+            let unwanted = |p: &Port| p.number == self.number && p.users == 0;
             let Some(at) = registry.ports.iter().position(unwanted) else {
-                return;
+                break;
             };
             let id = registry.devices.iter_mut().find_map(|d| {
-                let i = d.listens.iter().position(|(n, _)| *n == this.port)?;
+                let i = d.listens.iter().position(|(n, _)| *n == self.number)?;
                 d.listens.remove(i).ok()
             });
             if id.is_none() {
@@ -197,5 +139,29 @@ impl WorkItem for ListenReaper {
             // Waits for requests in progress, which take the lock.
             drop(id);
         }
+        Ok(())
     }
+}
+
+/// Listens at a port. Any number of callers may listen at the same port.
+///
+/// # Errors
+///
+/// `ENOMEM`. `EADDRINUSE`: another module listens at the port on some device.
+pub(crate) fn listen(port: u16) -> Result<Listening> {
+    let listening = DropInWorker::new(|| ListenedPort::new(port))?;
+    let mut registry = registry::lock()?;
+    let open = registry.open.ok_or(ENODEV)?;
+    for entry in registry.devices.iter_mut() {
+        if entry.listens.iter().any(|(number, _)| *number == port) {
+            continue;
+        }
+        // Allocates first: listeners must not be dropped under the lock.
+        vec::reserve(&mut entry.listens, PORTS, GFP_KERNEL)
+            .and_then(|()| open(&entry.device, port))
+            .map(|id| drop(entry.listens.push_within_capacity((port, id))))
+            .map_err(|e| if e == EINVAL { EADDRINUSE.into() } else { e })?;
+    }
+    drop(registry);
+    Ok(listening)
 }
