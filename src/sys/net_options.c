@@ -87,58 +87,36 @@ static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
 	return 0;
 }
 
-/* Selects control messages of received datagrams: a stream has none. */
-static int set_control(struct ipv6_pinfo *np, int name, bool on)
+/* Options for control messages of received datagrams, which a stream has not. */
+static const struct {
+	typeof_member(struct ipv6_pinfo, rxopt) rxopt;
+	int name;
+} controls[] = {
+	{ { .bits.rxinfo = 1 }, IPV6_RECVPKTINFO },
+	{ { .bits.rxoinfo = 1 }, IPV6_2292PKTINFO },
+	{ { .bits.rxhlim = 1 }, IPV6_RECVHOPLIMIT },
+	{ { .bits.rxohlim = 1 }, IPV6_2292HOPLIMIT },
+	{ { .bits.srcrt = 1 }, IPV6_RECVRTHDR },
+	{ { .bits.osrcrt = 1 }, IPV6_2292RTHDR },
+	{ { .bits.hopopts = 1 }, IPV6_RECVHOPOPTS },
+	{ { .bits.ohopopts = 1 }, IPV6_2292HOPOPTS },
+	{ { .bits.dstopts = 1 }, IPV6_RECVDSTOPTS },
+	{ { .bits.odstopts = 1 }, IPV6_2292DSTOPTS },
+	{ { .bits.rxtclass = 1 }, IPV6_RECVTCLASS },
+	{ { .bits.rxflow = 1 }, IPV6_FLOWINFO },
+	{ { .bits.rxpmtu = 1 }, IPV6_RECVPATHMTU },
+	{ { .bits.rxorigdstaddr = 1 }, IPV6_RECVORIGDSTADDR },
+	{ { .bits.recvfragsize = 1 }, IPV6_RECVFRAGSIZE },
+};
+
+/* Returns the bit of such an option, 0 for others. */
+static u16 control_bit(int name)
 {
-	switch (name) {
-	case IPV6_RECVPKTINFO:
-		np->rxopt.bits.rxinfo = on;
-		break;
-	case IPV6_2292PKTINFO:
-		np->rxopt.bits.rxoinfo = on;
-		break;
-	case IPV6_RECVHOPLIMIT:
-		np->rxopt.bits.rxhlim = on;
-		break;
-	case IPV6_2292HOPLIMIT:
-		np->rxopt.bits.rxohlim = on;
-		break;
-	case IPV6_RECVRTHDR:
-		np->rxopt.bits.srcrt = on;
-		break;
-	case IPV6_2292RTHDR:
-		np->rxopt.bits.osrcrt = on;
-		break;
-	case IPV6_RECVHOPOPTS:
-		np->rxopt.bits.hopopts = on;
-		break;
-	case IPV6_2292HOPOPTS:
-		np->rxopt.bits.ohopopts = on;
-		break;
-	case IPV6_RECVDSTOPTS:
-		np->rxopt.bits.dstopts = on;
-		break;
-	case IPV6_2292DSTOPTS:
-		np->rxopt.bits.odstopts = on;
-		break;
-	case IPV6_RECVTCLASS:
-		np->rxopt.bits.rxtclass = on;
-		break;
-	case IPV6_FLOWINFO:
-		np->rxopt.bits.rxflow = on;
-		break;
-	case IPV6_RECVPATHMTU:
-		np->rxopt.bits.rxpmtu = on;
-		break;
-	case IPV6_RECVORIGDSTADDR:
-		np->rxopt.bits.rxorigdstaddr = on;
-		break;
-	case IPV6_RECVFRAGSIZE:
-		np->rxopt.bits.recvfragsize = on;
-		break;
-	default:
-		return -ENOPROTOOPT;
-	}
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(controls); i++)
+		if (controls[i].name == name)
+			return controls[i].rxopt.all;
 	return 0;
 }
 
@@ -147,6 +125,7 @@ static int set_int(struct sock *sk, int name, int val)
 {
 	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
 	bool on = val != 0;
+	u16 bit;
 
 	switch (name) {
 	case IPV6_V6ONLY:
@@ -174,7 +153,9 @@ static int set_int(struct sock *sk, int name, int val)
 		inet_assign_bit(TRANSPARENT, sk, on);
 		return 0;
 	default:
-		return set_control(np, name, on);
+		bit = control_bit(name);
+		np->rxopt.all = on ? np->rxopt.all | bit : np->rxopt.all & ~bit;
+		return 0;
 	}
 }
 
@@ -201,21 +182,6 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_TCLASS:
 	case IPV6_FREEBIND:
 	case IPV6_TRANSPARENT:
-	case IPV6_RECVPKTINFO:
-	case IPV6_2292PKTINFO:
-	case IPV6_RECVHOPLIMIT:
-	case IPV6_2292HOPLIMIT:
-	case IPV6_RECVRTHDR:
-	case IPV6_2292RTHDR:
-	case IPV6_RECVHOPOPTS:
-	case IPV6_2292HOPOPTS:
-	case IPV6_RECVDSTOPTS:
-	case IPV6_2292DSTOPTS:
-	case IPV6_RECVTCLASS:
-	case IPV6_FLOWINFO:
-	case IPV6_RECVPATHMTU:
-	case IPV6_RECVORIGDSTADDR:
-	case IPV6_RECVFRAGSIZE:
 		return take_int(sk, name, value, len);
 	case IPV6_HOPOPTS:
 	case IPV6_RTHDRDSTOPTS:
@@ -253,6 +219,8 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_XFRM_POLICY:
 		return set_policy(sk, value, len);
 	default:
+		if (control_bit(name))
+			return take_int(sk, name, value, len);
 		return ipv6_setsockopt(sk, SOL_IPV6, name, value, len);
 	}
 }
