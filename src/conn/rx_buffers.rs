@@ -12,6 +12,7 @@ use crate::memory::pressure;
 use crate::protocol::PAYLOAD_CREDITS;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::sys::vec;
@@ -342,7 +343,7 @@ fn is_of(endpoint: &Endpoint, mapped: &Arc<Mapper>) -> bool {
 
 fn make(size: usize, mapper: &Arc<Mapper>, gfp: Flags) -> Result<Buffer> {
     let mut buffer = Buffer::new(size, gfp)?;
-    buffer.map_receive(mapper, gfp)?;
+    buffer.map(mapper, Direction::FromDevice, gfp)?;
     Ok(buffer)
 }
 

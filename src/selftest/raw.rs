@@ -34,6 +34,7 @@ use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
+use crate::sys::rdma::dma::Direction;
 use crate::transport::{Access, BlockId, SendWr, Status, Transfer};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
@@ -224,7 +225,7 @@ impl Raw {
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
         let posted = self.posted + 1;
         let mapper = self.end.on(|c| c.mapper().clone())?;
-        buffer.map_send(&mapper)?;
+        buffer.map(&mapper, Direction::ToDevice, GFP_KERNEL)?;
         let r = self.end.on(|c| {
             let sge = Sge {
                 buffer: &buffer,

@@ -121,32 +121,32 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
 
 impl Acceptor for SdpSock {
     fn request(request: &Request<'_, Self>) -> Verdict {
-        let Some(namespace) = family::netns_of::<Socket>(request.net()) else {
+        let Some(namespace) = family::netns_of::<Socket>(&request.net) else {
             return Verdict::Unknown;
         };
         // without the peer's port, getpeername(2) and accept(2) would fail
-        let hello = Hello::parse(request.hello()).ok();
+        let hello = Hello::parse(request.incoming.data).ok();
         let Some(hello) = hello.filter(|h| h.local_port != 0) else {
             namespace.count(|s| s.bad_hellos += 1);
             debug!(
                 "a request to connect to port {} has no valid Hello",
-                request.port()
+                request.port
             );
             return Verdict::Reject;
         };
         if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
             return Verdict::Unknown;
         }
-        let local = address(&hello, &hello.dst, request.port(), request);
+        let local = address(&hello, &hello.dst, request.port, request);
         let remote = address(&hello, &hello.src, hello.local_port, request);
         if !request.plausible(&local, &remote) {
             return Verdict::Reject;
         }
         accept_request(
-            request.net(),
+            &request.net,
             &local,
             &remote,
-            request.ifindex(),
+            request.ifindex,
             |child, slot| prepare(child, slot, request, &hello),
         )
     }
@@ -221,7 +221,7 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
         IpVersion::V6 => {
             let ip = Ipv6Addr::from(*ip);
             let scope = if ip.is_unicast_link_local() {
-                request.ifindex()
+                request.ifindex
             } else {
                 0
             };

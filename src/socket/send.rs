@@ -15,6 +15,7 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::dma::Direction;
 use crate::sys::time::{jiffies, nanoseconds};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -231,7 +232,8 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
 fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-    if let Err(e) = buffer.map_send(&space.mapper.take().ok_or(EPIPE)?) {
+    let mapper = space.mapper.take().ok_or(EPIPE)?;
+    if let Err(e) = buffer.map(&mapper, Direction::ToDevice, GFP_KERNEL) {
         // the connection has just ended, or the removal of its device is ending it
         return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }

@@ -35,8 +35,8 @@ impl<T: Destroy> WorkItem for Inner<T> {
     type Pointer = Pin<KBox<Self>>;
 
     fn run(mut this: Self::Pointer) {
-        // SAFETY: By the invariants of `DropInWorker`, whose drop has queued this, the value exists.
-        // It is not used again without the following assignment.
+        // SAFETY: By the invariants of `DropInWorker`, whose drop has queued this, the value
+        // exists. It is not used again without the following assignment.
         let value = unsafe { ManuallyDrop::take(this.as_mut().project().value) };
         if let Err((left, pause)) = value.destroy() {
             *this.as_mut().project().value = ManuallyDrop::new(left);
@@ -70,8 +70,8 @@ impl<T: Destroy> DropInWorker<T> {
     /// Drops the value at once. Context: process.
     pub(crate) fn drop_now(self) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: By the invariants box and value exist. `this` is not used again and its `drop` not
-        // run, so both are taken once.
+        // SAFETY: By the invariants box and value exist. `this` is not used again and its `drop`
+        // not run, so both are taken once.
         unsafe {
             let mut inner = ManuallyDrop::take(&mut this.0);
             ManuallyDrop::drop(inner.as_mut().project().value);

@@ -6,7 +6,7 @@
 
 use super::cm_link::Inner;
 use super::types::Phase;
-use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
+use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA};
 use crate::sys::address::Address;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::rdma::device::DeviceRef;
@@ -25,49 +25,16 @@ pub(crate) trait Acceptor: Upcalls {
 
 /// One connection request.
 pub(crate) struct Request<'a, O: Upcalls> {
-    incoming: &'a Incoming<'a>,
-    device: DeviceRef,
-    net: ARef<Net>,
-    ifindex: u32,
-    port: u16,
-    made: Cell<Option<Arc<Inner<O>>>>,
+    /// REQ, with its private data.
+    pub(crate) incoming: &'a Incoming<'a>,
+    pub(super) device: DeviceRef,
+    pub(crate) net: ARef<Net>,
+    pub(crate) ifindex: u32,
+    pub(crate) port: u16,
+    pub(super) made: Cell<Option<Arc<Inner<O>>>>,
 }
 
-impl<'a, O: Upcalls> Request<'a, O> {
-    pub(super) fn new(
-        incoming: &'a Incoming<'a>,
-        device: DeviceRef,
-        net: ARef<Net>,
-        ifindex: u32,
-        port: u16,
-    ) -> Self {
-        Request {
-            incoming,
-            device,
-            net,
-            ifindex,
-            port,
-            made: Cell::new(None),
-        }
-    }
-
-    pub(crate) fn net(&self) -> &Net {
-        &self.net
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub(crate) fn ifindex(&self) -> u32 {
-        self.ifindex
-    }
-
-    /// Returns the private data of the REQ.
-    pub(crate) fn hello(&self) -> &'a [u8; REQUEST_DATA] {
-        self.incoming.data
-    }
-
+impl<O: Upcalls> Request<'_, O> {
     /// Returns true if the link is InfiniBand, false for Ethernet.
     pub(crate) fn is_infiniband(&self) -> bool {
         self.device.port_is_infiniband(self.incoming.device_port)

@@ -16,6 +16,7 @@ use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
 use crate::sys::vec;
 use crate::sys::work::ModuleRef;
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
@@ -43,7 +44,14 @@ impl<O: Acceptor> Listener for CmHandler<O> {
         if port_mtu.is_ok_and(|most| incoming.path_mtu > most) {
             return Answer::Reject(reason::PATH_MTU);
         }
-        let request = Request::new(incoming, device, net, ifindex, port);
+        let request = Request {
+            incoming,
+            device,
+            net,
+            ifindex,
+            port,
+            made: Cell::new(None),
+        };
         let answer = match O::request(&request) {
             // Used only if no link was made.
             Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),

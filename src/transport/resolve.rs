@@ -9,6 +9,7 @@ use super::cm_link::Inner;
 use super::registry;
 use super::{CmLink, Config, Endpoint, LinkId, Net, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
+use crate::sys::deferred::{Destroy, DropInWorker};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
@@ -22,9 +23,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::{Instant, Monotonic};
-use kernel::workqueue::{
-    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
-};
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
 /// Timeout of the first attempt to resolve a neighbour (ms); each further one is four times as
 /// long. `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same
@@ -68,20 +67,14 @@ struct Lookup<O: Upcalls> {
     #[pin]
     found: Mutex<LookupState>,
     #[pin]
-    again: DelayedWork<Lookup<O>, 0>,
-    #[pin]
-    end: Work<Lookup<O>, 1>,
+    again: DelayedWork<Lookup<O>>,
 }
 
 impl_has_delayed_work! {
-    impl{O: Upcalls} HasDelayedWork<Lookup<O>, 0> for Lookup<O> { self.again }
+    impl{O: Upcalls} HasDelayedWork<Lookup<O>> for Lookup<O> { self.again }
 }
 
-impl_has_work! {
-    impl{O: Upcalls} HasWork<Lookup<O>, 1> for Lookup<O> { self.end }
-}
-
-impl<O: Upcalls> WorkItem<0> for Lookup<O> {
+impl<O: Upcalls> WorkItem for Lookup<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -91,13 +84,17 @@ impl<O: Upcalls> WorkItem<0> for Lookup<O> {
     }
 }
 
-impl<O: Upcalls> WorkItem<1> for Lookup<O> {
-    type Pointer = Arc<Self>;
+/// Reference of the owner, whose drop ends the search.
+struct OwnedLookup<O: Upcalls> {
+    lookup: Arc<Lookup<O>>,
+}
 
-    fn run(this: Arc<Self>) {
-        let last = core::mem::replace(&mut *this.found.lock(), LookupState::Over);
+impl<O: Upcalls> Destroy for OwnedLookup<O> {
+    fn destroy(self) -> Result<(), (Self, u32)> {
+        let last = core::mem::replace(&mut *self.lookup.found.lock(), LookupState::Over);
         // Waits for callbacks, which take the lock, so it is not held.
         drop(last);
+        Ok(())
     }
 }
 
@@ -168,7 +165,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
             RouteEvent::RouteFound => self.notify(usable(route, &self.net).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
                 // Not from this callback: a new attempt destroys the id of this one.
-                work::defer_by::<Arc<Self>, 0>(self, 0);
+                work::defer_by(self, 0);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
             RouteEvent::DeviceGoes => {
@@ -203,12 +200,12 @@ fn usable(route: &Route, net: &Net) -> Result<DeviceRef> {
 
 /// Resolution of an address to a route. May be dropped in any context.
 pub(crate) struct Resolver<O: Upcalls> {
-    search: Arc<Lookup<O>>,
+    search: DropInWorker<OwnedLookup<O>>,
 }
 
 impl<O: Upcalls> Resolver<O> {
     pub(crate) fn new(net: &Net, owner: ARef<O>) -> Result<Arc<Self>> {
-        let search = Arc::pin_init(
+        let lookup = Arc::pin_init(
             pin_init!(Lookup {
                 owner,
                 net: net.into(),
@@ -217,15 +214,15 @@ impl<O: Upcalls> Resolver<O> {
                 query <- new_spinlock!(None, "ib_sdp_query"),
                 found <- new_mutex!(LookupState::Nothing, "ib_sdp_resolver"),
                 again <- new_delayed_work!("ib_sdp_resolver"),
-                end <- new_work!("ib_sdp_resolver_end"),
             }),
             GFP_KERNEL,
         )?;
+        let search = DropInWorker::new(|| Ok(OwnedLookup { lookup }))?;
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
     pub(crate) fn id(&self) -> LinkId {
-        self.search.id()
+        self.search.lookup.id()
     }
 
     /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before this returns.
@@ -245,7 +242,7 @@ impl<O: Upcalls> Resolver<O> {
         tos: Option<u8>,
         pause: u32,
     ) -> Result {
-        *self.search.query.lock() = Some(Query {
+        *self.search.lookup.query.lock() = Some(Query {
             source: source.copied(),
             destination: *destination,
             tos,
@@ -255,14 +252,14 @@ impl<O: Upcalls> Resolver<O> {
             next_try: FIRST_TRY,
         });
         if pause > 0 {
-            work::defer_by::<Arc<Lookup<O>>, 0>(self.search.clone(), pause);
+            work::defer_by(self.search.lookup.clone(), pause);
             return Ok(());
         }
-        self.search.look()
+        self.search.lookup.look()
     }
 
     fn with<R>(&self, f: impl FnOnce(&RouteId) -> Result<R>) -> Result<R> {
-        match &*self.search.found.lock() {
+        match &*self.search.lookup.found.lock() {
             LookupState::By(id) => f(id),
             _ => Err(EINVAL),
         }
@@ -280,7 +277,9 @@ impl<O: Upcalls> Resolver<O> {
 
     /// Returns true if the link is InfiniBand, false for Ethernet. Valid once resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
-        self.with(|id| Ok(usable(id, &self.search.net)?.port_is_infiniband(id.device_port()?)))
+        self.with(|id| {
+            Ok(usable(id, &self.search.lookup.net)?.port_is_infiniband(id.device_port()?))
+        })
     }
 
     /// Makes the two halves of a connection. Receives can be posted afterwards.
@@ -294,7 +293,7 @@ impl<O: Upcalls> Resolver<O> {
         owner: ARef<O>,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let (device, port, pkey_index) = self.with(|id| {
-            let device = usable(id, &self.search.net)?;
+            let device = usable(id, &self.search.lookup.net)?;
             let port = id.device_port()?;
             let pkey_index = match device.is_iwarp() {
                 true => 0,
@@ -387,11 +386,5 @@ impl<O: Upcalls> Inner<O> {
                 }
             }
         }
-    }
-}
-
-impl<O: Upcalls> Drop for Resolver<O> {
-    fn drop(&mut self) {
-        work::defer::<Arc<Lookup<O>>, 1>(self.search.clone());
     }
 }

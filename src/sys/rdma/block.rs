@@ -36,10 +36,10 @@ impl<T: Send + 'static> Destroy for Block<T> {}
 /// # Invariants
 ///
 /// `sg` maps `pages`, which do not change meanwhile; pages that a device writes to were pinned for
-/// writing. Pages; `None`: a copy in progress holds them.
+/// writing.
 pub(crate) struct Block<T> {
     sg: Option<KBox<SgMapping>>,
-    /// Mapper of the device; `None`: for a local peer.
+    /// Pages; `None`: a copy in progress holds them.
     pages: Option<Arc<Pages>>,
     /// Mapper of the device; `None`: for a local peer.
     mapper: Option<Arc<Mapper>>,

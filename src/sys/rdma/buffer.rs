@@ -87,23 +87,13 @@ impl Buffer {
             .filter(|m| m.fits(by, memory, direction))
     }
 
-    /// Maps the buffer for sending; see [`Buffer::map`].
-    pub(crate) fn map_send(&mut self, by: &Arc<Mapper>) -> Result {
-        self.map(by, Direction::ToDevice, GFP_KERNEL)
-    }
-
-    /// Maps the buffer for receiving; see [`Buffer::map`].
-    pub(crate) fn map_receive(&mut self, by: &Arc<Mapper>, gfp: Flags) -> Result {
-        self.map(by, Direction::FromDevice, gfp)
-    }
-
     /// Maps the buffer for a device in one direction, replacing its earlier mapping. Context:
     /// process, without locks.
     ///
     /// # Errors
     ///
     /// `ENODEV`: the endpoint is destroyed. `ENOMEM`. `EINVAL`: the buffer has no memory.
-    fn map(&mut self, by: &Arc<Mapper>, direction: Direction, gfp: Flags) -> Result {
+    pub(crate) fn map(&mut self, by: &Arc<Mapper>, direction: Direction, gfp: Flags) -> Result {
         if self.mapping(by, direction).is_none() {
             self.mapping = None;
             let memory = self.memory.as_ref().ok_or(EINVAL)?;

@@ -57,16 +57,6 @@ pub(crate) enum Arming {
     Pending,
 }
 
-impl Arming {
-    /// Returns `Pending` if `pending`, otherwise `Armed`.
-    pub(crate) fn pending_if(pending: bool) -> Self {
-        match pending {
-            true => Arming::Pending,
-            false => Arming::Armed,
-        }
-    }
-}
-
 /// Context of the driver's callback.
 ///
 /// # Invariants
@@ -263,8 +253,9 @@ impl Cq {
         self.pending = unsafe { c::ib_req_notify_cq(self.raw.as_ptr(), NEXT) } > 0;
         if self.pending {
             self.context.armed.store(0, Relaxed);
+            return Arming::Pending;
         }
-        Arming::pending_if(self.pending)
+        Arming::Armed
     }
 }
 

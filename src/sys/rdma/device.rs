@@ -219,8 +219,8 @@ impl DeviceRef {
         Ok(index)
     }
 
-    /// Returns the maximum number of RDMA READs in flight of a QP, as responder and as initiator; at
-    /// most 4.
+    /// Returns the maximum number of RDMA READs in flight of a QP, as responder and initiator:
+    /// at most 4.
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 4)).unwrap_or(0)

@@ -64,7 +64,7 @@ unsafe impl Send for QueueSet {}
 impl QueueSet {
     /// Returns true if the CQs work: a device may report a failure late.
     fn works(&self) -> bool {
-        self.receive.works() && self.send.works()
+        !self.receive.cq.has_failed() && !self.send.cq.has_failed()
     }
 
     pub(crate) fn device(&self) -> &DeviceRef {
@@ -219,7 +219,7 @@ impl<T: Send + 'static> Endpoint<T> {
 
     /// Returns true if a receive has completed, or, if `sent` is set, a send.
     pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
-        self.receive.has_completion() || sent && self.send.has_completion()
+        self.receive.parts.cq.has_completion() || sent && self.send.has_completion()
     }
 
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
@@ -228,7 +228,7 @@ impl<T: Send + 'static> Endpoint<T> {
 
     /// Returns the receiver of the notification of released blocks, if blocks are posted.
     pub(crate) fn lender(&self) -> Option<Arc<dyn EndpointEvents>> {
-        self.send.has_blocks().then(|| self.events.clone())
+        self.send.blocks.is_in_use().then(|| self.events.clone())
     }
 
     /// Posts all queued requests to the device: receives first, so that replies find them.
@@ -237,7 +237,7 @@ impl<T: Send + 'static> Endpoint<T> {
     ///
     /// `EIO`: a CQ has failed. Others: from the driver. After an error the endpoint is unusable.
     pub(crate) fn flush(&mut self) -> Result {
-        if self.receive.cq().has_failed() || self.send.cq().has_failed() {
+        if self.receive.parts.cq.has_failed() || self.send.parts.cq.has_failed() {
             return Err(EIO);
         }
         self.receive.flush().and(self.send.flush())
@@ -247,40 +247,41 @@ impl<T: Send + 'static> Endpoint<T> {
 /// Defines methods of an endpoint that are those of one of its queues. A caller with a reference to
 /// the queue itself could move it to another endpoint, away from its QP.
 macro_rules! queue_methods {
-    ($(fn $name:ident($self:ident: $by:ty $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $queue:ident.$method:ident;)*) => {
+    ($(fn $name:ident($($argument:tt)*) $(-> $result:ty)? = $call:expr;)*) => {
         impl<T: Send + 'static> Endpoint<T> {$(
-            pub(crate) fn $name($self: $by $(, $arg: $type)*) $(-> $result)? {
-                $self.$queue.$method($($arg),*)
+            pub(crate) fn $name($($argument)*) $(-> $result)? {
+                $call
             }
         )*}
     };
 }
 
 queue_methods! {
-    fn receive_slots(self: &Self) -> u16 = receive.slots;
-    fn posted_receives(self: &Self) -> u16 = receive.posted;
-    fn post_receive(self: &mut Self, b: Buffer) -> Result<(), Buffer> = receive.post;
-    fn poll_receive(self: &mut Self) -> Option<Result<(Buffer, u32), Status>> = receive.poll;
-    fn arm_receive(self: &mut Self) -> Arming = receive.arm;
+    fn receive_slots(&self) -> u16 = self.receive.slots();
+    fn posted_receives(&self) -> u16 = self.receive.posted;
+    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> = self.receive.post(b);
+    fn poll_receive(&mut self) -> Option<Result<(Buffer, u32), Status>> = self.receive.poll();
+    fn arm_receive(&mut self) -> Arming = self.receive.parts.cq.arm();
 
-    fn max_sge(self: &Self) -> u8 = send.max_sge;
-    fn send_space(self: &Self) -> u16 = send.space;
-    fn in_flight(self: &Self) -> u16 = send.in_flight;
-    fn post_send(self: &mut Self, message: &SendWr<'_>) -> Result = send.post;
-    fn probe(self: &mut Self) -> Result = send.probe;
-    fn probes(self: &Self) -> u16 = send.probes;
-    fn unacknowledged(self: &Self) -> Unacknowledged = send.unacknowledged;
-    fn poll_send(self: &mut Self) -> Option<SendCompletion> = send.poll;
-    fn arm_send(self: &mut Self) -> Arming = send.arm;
+    fn max_sge(&self) -> u8 = self.send.max_sge;
+    fn send_space(&self) -> u16 = self.send.space();
+    fn in_flight(&self) -> u16 = self.send.messages;
+    fn post_send(&mut self, message: &SendWr<'_>) -> Result = self.send.post(message);
+    fn probe(&mut self) -> Result = self.send.probe();
+    fn probes(&self) -> u16 = self.send.probes;
+    fn unacknowledged(&self) -> Unacknowledged = self.send.unacknowledged();
+    fn poll_send(&mut self) -> Option<SendCompletion> = self.send.poll();
+    fn arm_send(&mut self) -> Arming = self.send.parts.cq.arm();
 
-    fn post_block(self: &mut Self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> = send.post_block;
-    fn take_back(self: &mut Self, block: BlockId) -> Result<OwnedBlock<T>> = send.take_back;
-    fn post_block_span(self: &mut Self, message: &SendWr<'_>, payload: &BlockSpan) -> Result = send.post_block_span;
-    fn block_payload(self: &mut Self, payload: &BlockSpan) -> u32 = send.block_payload;
-    fn register(self: &mut Self, block: BlockId, access: Access) -> Result<Key> = send.register;
-    fn invalidate(self: &mut Self, block: BlockId, cookie: u64) -> Result = send.invalidate;
-    fn transfer(self: &mut Self, block: BlockId, t: &Transfer) -> Result<u32> = send.transfer;
-    fn can_read(self: &Self) -> bool = send.can_read;
+    fn post_block(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> = self.send.post_block(block);
+    fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> = self.send.blocks.take_back(block);
+    fn post_block_span(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result =
+        self.send.post_block_span(message, payload);
+    fn block_payload(&mut self, payload: &BlockSpan) -> u32 = self.send.block_payload(payload);
+    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> = self.send.register(block, access);
+    fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result = self.send.invalidate(block, cookie);
+    fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> = self.send.transfer(block, t);
+    fn can_read(&self) -> bool = self.send.most_reads() > 0;
 }
 
 /// Makes a QP with the sizes in `init`, which returns the actual ones.

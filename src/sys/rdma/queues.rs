@@ -139,11 +139,6 @@ impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
         })
     }
 
-    /// Returns true unless its CQ is known to be broken.
-    pub(super) fn works(&self) -> bool {
-        !self.cq.has_failed()
-    }
-
     /// Returns a slot, with its work request and its pieces of memory.
     pub(super) fn slot(&mut self, at: usize) -> Option<(&mut Slot, &mut Wr, &mut [c::ib_sge])> {
         let first = at.saturating_mul(self.per_slot);

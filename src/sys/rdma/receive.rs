@@ -5,7 +5,7 @@
 //! A [`ReceiveQueue`] is the receive queue of a QP: a ring of posted buffers.
 
 use super::super::bindings as c;
-use super::cq::{Arming, Cq, EndpointEvents};
+use super::cq::EndpointEvents;
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::pd::Pd;
@@ -28,12 +28,13 @@ pub(super) type ReceiveParts = QueueParts<Option<(Buffer, Arc<Mapping>)>, c::ib_
 pub(super) struct ReceiveQueue {
     qp: Arc<QueuePair>,
     /// Its work requests are numbered by slots.
-    parts: ReceiveParts,
+    pub(super) parts: ReceiveParts,
     mapper: Arc<MapperOwner>,
     lkey: u32,
     queued_from: usize,
     queued: usize,
-    posted: u16,
+    /// Number of posted buffers, including queued ones.
+    pub(super) posted: u16,
     broken: bool,
 }
 
@@ -64,10 +65,6 @@ impl ReceiveQueue {
         self.parts.retire(first)
     }
 
-    pub(super) fn cq(&self) -> &Cq {
-        &self.parts.cq
-    }
-
     pub(super) fn mapper(&self) -> &Arc<Mapper> {
         self.mapper.mapper()
     }
@@ -75,11 +72,6 @@ impl ReceiveQueue {
     /// Returns the maximum number of posted buffers.
     pub(super) fn slots(&self) -> u16 {
         self.parts.slots.len() as u16
-    }
-
-    /// Returns the number of posted buffers, including queued ones.
-    pub(super) fn posted(&self) -> u16 {
-        self.posted
     }
 
     /// Returns the slot at distance `n` from the first queued one.
@@ -157,10 +149,6 @@ impl ReceiveQueue {
         ret
     }
 
-    pub(super) fn has_completion(&mut self) -> bool {
-        self.parts.cq.has_completion()
-    }
-
     /// Returns the next completion: the buffer and the length of the message, at most the buffer's.
     pub(super) fn poll(&mut self) -> Option<Result<(Buffer, u32), Status>> {
         let (wc, index) = loop {
@@ -191,9 +179,5 @@ impl ReceiveQueue {
         let len = wc.byte_len.min(buffer.capacity() as u32);
         mapping.sync_for_cpu(&self.mapper, len as usize);
         Some(Ok((buffer, len)))
-    }
-
-    pub(super) fn arm(&mut self) -> Arming {
-        self.parts.cq.arm()
     }
 }

@@ -57,7 +57,7 @@ impl BlockId {
 /// An RDMA READ or WRITE.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
-    /// True: READ from the peer into the block. False: WRITE. False: WRITE.
+    /// True: READ from the peer into the block. False: WRITE.
     pub(crate) read: bool,
     /// Offset in the block.
     pub(crate) offset: u32,
@@ -198,7 +198,7 @@ impl<T: Send + 'static> BlockTable<T> {
     }
 
     /// Returns true if there are blocks.
-    pub(super) fn is_in_use(&self) -> bool {
+    pub(in super::super) fn is_in_use(&self) -> bool {
         self.entries.iter().any(Option::is_some)
     }
 
@@ -232,7 +232,7 @@ impl<T: Send + 'static> BlockTable<T> {
     /// # Errors
     ///
     /// `EBUSY`: the device or the peer can access it. `ENOENT`: no such block.
-    pub(super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
+    pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
         if entry.users != 0 || entry.sink.is_none() && entry.sg()?.is_registered() {
             return Err(EBUSY);

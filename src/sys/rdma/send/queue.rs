@@ -4,7 +4,7 @@
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
-use super::super::cq::{Arming, Cq, EndpointEvents};
+use super::super::cq::EndpointEvents;
 use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
@@ -129,16 +129,16 @@ pub(in super::super) type SendParts = QueueParts<SendSlot, WorkRequest>;
 pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) qp: Arc<QueuePair>,
     /// Each slot has `1 + max_sge` pieces of memory.
-    pub(super) parts: SendParts,
+    pub(in super::super) parts: SendParts,
     pub(super) mapper: Arc<MapperOwner>,
     pub(in super::super) pd: Arc<Pd>,
     pub(super) lkey: u32,
     /// Maximum number of payload segments in a message.
-    pub(super) max_sge: u8,
+    pub(in super::super) max_sge: u8,
     pub(super) inline: u16,
     pub(super) headers: Memory,
     pub(super) headers_mapping: Arc<Mapping>,
-    pub(super) blocks: BlockTable<T>,
+    pub(in super::super) blocks: BlockTable<T>,
     head: u64,
     done: u64,
     /// Status of the position before `done`; those before it succeeded.
@@ -147,9 +147,9 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(super) tail: u64,
     unsignaled: usize,
     /// Number of messages posted and not known to be complete.
-    pub(super) messages: u16,
+    pub(in super::super) messages: u16,
     /// Number of probes in flight, as of the last [`SendQueue::poll`].
-    pub(super) probes: u16,
+    pub(in super::super) probes: u16,
     pub(super) broken: bool,
     /// Set for siw: a completion does not mean that the requests before it are complete. It passes
     /// a READ, and TCP may still refer to the memory of unsignaled messages.
@@ -206,10 +206,6 @@ impl<T: Send + 'static> SendQueue<T> {
     pub(in super::super) fn into_parts(mut self) -> Option<SendParts> {
         self.blocks.destroy();
         self.parts.retire(self.tail)
-    }
-
-    pub(in super::super) fn cq(&self) -> &Cq {
-        &self.parts.cq
     }
 
     fn taken(&self) -> usize {
@@ -317,11 +313,6 @@ impl<T: Send + 'static> SendQueue<T> {
         self.head != self.flushed && self.parts.cq.has_completion()
     }
 
-    /// Returns true if there are blocks.
-    pub(in super::super) fn has_blocks(&self) -> bool {
-        self.blocks.is_in_use()
-    }
-
     pub(in super::super) fn poll(&mut self) -> Option<SendCompletion> {
         if self.head == self.flushed && !self.parts.cq.is_pending() {
             return None;
@@ -426,21 +417,5 @@ impl<T: Send + 'static> SendQueue<T> {
             Ok(()) => completion,
             Err(status) => SendCompletion::Failed { status },
         })
-    }
-
-    pub(in super::super) fn max_sge(&self) -> u8 {
-        self.max_sge
-    }
-
-    pub(in super::super) fn in_flight(&self) -> u16 {
-        self.messages
-    }
-
-    pub(in super::super) fn probes(&self) -> u16 {
-        self.probes
-    }
-
-    pub(in super::super) fn arm(&mut self) -> Arming {
-        self.parts.cq.arm()
     }
 }

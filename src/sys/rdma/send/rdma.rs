@@ -24,13 +24,9 @@ impl<T: Send + 'static> SendQueue<T> {
         self.space().saturating_sub(self.reserve())
     }
 
-    fn most_reads(&self) -> u16 {
+    /// Returns the maximum number of READs in flight; 0: none can be posted.
+    pub(in super::super) fn most_reads(&self) -> u16 {
         self.qp.reads().into()
-    }
-
-    /// Returns true if RDMA READs are possible.
-    pub(in super::super) fn can_read(&self) -> bool {
-        self.most_reads() > 0
     }
 
     fn read_space(&self) -> u16 {
@@ -53,11 +49,6 @@ impl<T: Send + 'static> SendQueue<T> {
             true => self.blocks.add(block),
             false => Err(block),
         }
-    }
-
-    /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
-    pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
-        self.blocks.take_back(block)
     }
 
     /// Queues the registration of the whole block for the peer, and returns its key.
