@@ -11,7 +11,7 @@
 //! * [`mod@listen`]: listening ports;
 //! * [`accept`]: connection requests (passive side);
 //! * [`cm_link`]: the life of a connection and its end;
-//! * [`endpoint`]: the messages;
+//! * [`endpoint`]: the end of an endpoint, whose calls are those of [`crate::sys::rdma::endpoint`];
 //! * [`registry`]: devices, listening ports, and the clients of each device;
 //! * [`device`]: arrival and removal of devices.
 //!
@@ -27,21 +27,21 @@
 //! # Memory of programs
 //!
 //! Payload can also be transferred between the memory of the two programs, by RDMA. One end
-//! advertises a block of memory ([`Endpoint::register`]). The other end READs or WRITEs it
-//! ([`Endpoint::transfer`]), using a block of its own. The steps for each block:
+//! advertises a block of memory (`Endpoint::register`). The other end READs or WRITEs it
+//! (`Endpoint::transfer`), using a block of its own. The steps for each block:
 //!
 //! | step | context | call |
 //! |---|---|---|
 //! | get a block | lock | [`Endpoint::spares`], else `BlockPool::pinning` |
 //! | ... or allocate it | sleeps | `Pinning::make` |
 //! | pin, map | sleeps | `Pinned::pin_source`, `Pinned::pin_destination`; if refused, copy |
-//! | post the block | lock | [`Endpoint::post_block`]; keep a `Pinned::watch` |
-//! | grant access | lock | [`Endpoint::register`], send the [`Key`], [`Endpoint::flush`] |
-//! | ... or use the peer's | lock | [`Endpoint::transfer`], report a WRITE, [`Endpoint::flush`] |
-//! | ... or send messages | lock | [`Endpoint::post_block_span`], then [`Endpoint::flush`] |
+//! | post the block | lock | `Endpoint::post_block`; keep a `Pinned::watch` |
+//! | grant access | lock | `Endpoint::register`, send the [`Key`], `Endpoint::flush` |
+//! | ... or use the peer's | lock | `Endpoint::transfer`, report a WRITE, `Endpoint::flush` |
+//! | ... or send messages | lock | `Endpoint::post_block_span`, then `Endpoint::flush` |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
-//! | end the access | lock | [`Endpoint::invalidate`], wait for [`SendCompletion::Ended`] |
-//! | take it back | lock | [`Endpoint::take_back`] |
+//! | end the access | lock | `Endpoint::invalidate`, wait for [`SendCompletion::Ended`] |
+//! | take it back | lock | `Endpoint::take_back` |
 //! | unpin | sleeps | `Pinned::into_spare`; advance the call's iterator by the bytes moved |
 //! | keep the block | lock | [`Endpoint::spares`] |
 //!
@@ -50,7 +50,7 @@
 //! bytes are queued.
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
-//! [`Endpoint::register`] grants exists before a message posted after it arrives, and the bytes of
+//! `Endpoint::register` grants exists before a message posted after it arrives, and the bytes of
 //! a WRITE arrive before it, too. The bytes of a READ are in memory once it completes: the message
 //! that reports it must be posted after the completion.
 //!
@@ -62,13 +62,13 @@
 //! queue only the beginning of its range, and is repeated for the rest. Each part has its own
 //! completion.
 //!
-//! **Owner of the pages.** The caller owns the pages from pinning to [`Endpoint::post_block`] and
-//! from [`Endpoint::take_back`] to the release; only the program accesses them then. In between,
+//! **Owner of the pages.** The caller owns the pages from pinning to `Endpoint::post_block` and
+//! from `Endpoint::take_back` to the release; only the program accesses them then. In between,
 //! the transport owns them. `take_back` returns them only when nothing can access them: all
 //! transfers are complete, successful or not, and the peer's access is invalidated. Neither a
 //! killed caller, a closed socket nor a dropped transport unpins a page that is still accessed.
 //!
-//! **End of the peer's access.** The owner calls [`Endpoint::invalidate`] once the peer has
+//! **End of the peer's access.** The owner calls `Endpoint::invalidate` once the peer has
 //! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
 //! requests in flight at the peer would break the connection, and rxe might even copy bytes
 //! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
@@ -77,7 +77,7 @@
 //! **When the connection breaks**, transfers fail. Their memory can be taken back after their
 //! completions were polled. Memory that the peer had access to stays with the transport until it is
 //! dropped. The drop destroys the queue pair, releases all memory and calls
-//! [`Upcalls::send_ready`]. So the caller drops the transport and waits until [`Watch::is_held`] is
+//! [`Upcalls::completed`]. So the caller drops the transport and waits until [`Watch::is_held`] is
 //! false. The wait depends on no peer or process and need not be killable.
 //!
 //! **When the device is removed**, no step waits for a program. Mappings belong to the transport
