@@ -9,7 +9,7 @@ use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{CmLink, Disconnect, Endpoint, LinkId, Resolver, Upcalls};
+use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
 
 /// Maximum number of rejects because of a stale connection in one connect attempt. Each reject
@@ -58,7 +58,7 @@ impl Detached {
     /// Drops them. Context: process, without the locks that upcalls take.
     pub(crate) fn destroy(self) {
         if let Some(link) = self.local {
-            link.peer().disconnected(link.id(), Disconnect::Peer);
+            link.peer().disconnected(link.id(), true);
         }
     }
 }
@@ -192,7 +192,7 @@ impl SdpSock {
         };
         match (link, local) {
             (Some(link), _) => link.disconnect(),
-            (None, Some(id)) => self.disconnected(id, Disconnect::Acked),
+            (None, Some(id)) => self.disconnected(id, false),
             (None, None) => self.schedule(JOB_FINISH),
         }
     }

@@ -12,7 +12,7 @@ use crate::conn::SdpSock;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::State;
-use crate::transport::{Disconnect, LinkId, Upcalls};
+use crate::transport::{LinkId, Upcalls};
 use kernel::prelude::*;
 
 impl Upcalls for SdpSock {
@@ -39,8 +39,8 @@ impl Upcalls for SdpSock {
         self.charged(|| connect::refused(self, link, error))
     }
 
-    fn disconnected(&self, link: LinkId, how: Disconnect) {
-        disconnected(self, link, how)
+    fn disconnected(&self, link: LinkId, by_peer: bool) {
+        disconnected(self, link, by_peer)
     }
 
     fn device_removed(&self, of: LinkId) {
@@ -48,7 +48,7 @@ impl Upcalls for SdpSock {
     }
 }
 
-fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
+fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
     // Bytes that arrived before the connection was established count.
     sk.progress();
     let (slot, below, wakeups) = {
@@ -60,7 +60,6 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
             let (c, wakeups, sk) = c.split();
             c.take_fin(sk, wakeups);
         }
-        let by_peer = how == Disconnect::Peer;
         let both_ended = c.both_ended();
         let error = match sk.state() {
             State::CloseWait => EPIPE,

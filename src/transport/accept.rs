@@ -5,7 +5,7 @@
 //! A [`Request`] is a connection request while [`Acceptor::request`] decides on it.
 
 use super::cm_link::Inner;
-use super::types::Phase;
+use super::upcalls::Phase;
 use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA};
 use crate::sys::address::Address;
 use crate::sys::errno::ECONNABORTED;

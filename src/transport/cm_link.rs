@@ -6,8 +6,8 @@
 //! which outlives the handle until the peer was notified of the end.
 
 use super::registry::{self, RemovalClient};
-use super::types::Phase;
-use super::{Config, Disconnect, Endpoint, LinkId, Upcalls};
+use super::upcalls::Phase;
+use super::{Config, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnParameters, OwnedCmId};
 use crate::sys::rdma::cq::EndpointEvents;
@@ -214,8 +214,8 @@ impl<O: Upcalls> Inner<O> {
         self.notify(|o, id| o.refused(id, e));
     }
 
-    fn gone(&self, how: Disconnect) {
-        self.notify(|o, id| o.disconnected(id, how));
+    fn gone(&self, by_peer: bool) {
+        self.notify(|o, id| o.disconnected(id, by_peer));
         self.flush();
     }
 
@@ -232,8 +232,8 @@ impl<O: Upcalls> Inner<O> {
     fn left(&self, was: Phase) {
         match was {
             Phase::Closed => {}
-            Phase::Leaving => self.gone(Disconnect::Acked),
-            _ => self.gone(Disconnect::Peer),
+            Phase::Leaving => self.gone(false),
+            _ => self.gone(true),
         }
     }
 
@@ -442,7 +442,7 @@ impl<O: Upcalls> CmEvents for Inner<O> {
             }
             CmEvent::Ready => self.ready(),
             CmEvent::Rejected(why) => self.rejected(self.close(), rejected(why)),
-            CmEvent::RequestUnanswered | CmEvent::ReplyUnanswered => match self.close() {
+            CmEvent::Unanswered => match self.close() {
                 Phase::Closed => (),
                 _ => self.refused(ETIMEDOUT.into()),
             },
@@ -451,17 +451,9 @@ impl<O: Upcalls> CmEvents for Inner<O> {
                 let _ = connection.disconnect_reply();
                 self.left(self.close());
             }
-            CmEvent::DisconnectReply => {
+            CmEvent::Disconnected => {
                 self.close();
-                self.gone(Disconnect::Acked);
-            }
-            CmEvent::DisconnectUnanswered => {
-                self.close();
-                self.gone(Disconnect::TimedOut);
-            }
-            CmEvent::TimeWaitOver => {
-                self.close();
-                self.notify(|o, id| o.disconnected(id, Disconnect::TimeWaitExit));
+                self.gone(false);
             }
         }
     }

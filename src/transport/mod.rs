@@ -94,7 +94,6 @@ mod endpoint;
 mod listen;
 mod registry;
 mod resolve;
-mod types;
 pub(crate) mod upcalls;
 
 pub(crate) use accept::{Acceptor, Request};
@@ -103,8 +102,7 @@ pub(crate) use device::{start, Service};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
-pub(crate) use types::Config;
-pub(crate) use upcalls::{Disconnect, LinkId, Upcalls, Verdict};
+pub(crate) use upcalls::{Config, LinkId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;
 pub(crate) use crate::memory::pinned::Pinned;

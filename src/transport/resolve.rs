@@ -7,6 +7,7 @@
 
 use super::cm_link::Inner;
 use super::registry;
+use super::upcalls::Phase;
 use super::{CmLink, Config, Endpoint, LinkId, Net, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
 use crate::sys::deferred::{Destroy, DropInWorker};

@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Upcalls of the transport to the layer above it.
+//! Upcalls of the transport to the layer above it, and types of several files of the transport.
 
 use crate::sys::rdma::cm::REPLY_DATA;
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
-
-/// End of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Disconnect {
-    /// The peer closed the connection.
-    Peer,
-    /// This end closed it, and the peer has confirmed.
-    Acked,
-    /// This end closed it, and the peer did not reply.
-    TimedOut,
-    /// The time-wait period of the connection manager is over.
-    TimeWaitExit,
-}
 
 /// Identifies a link or resolver of an owner during its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +44,8 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// connection, which it has dropped now; a retry may succeed.
     fn refused(&self, link: LinkId, error: Error);
 
-    /// The connection has ended; posted requests are being flushed.
-    fn disconnected(&self, link: LinkId, how: Disconnect);
+    /// The connection was ended by the peer (`by_peer`) or this end; posted requests are flushed.
+    fn disconnected(&self, link: LinkId, by_peer: bool);
 
     /// The device of a link or resolver is being removed. The removal waits until endpoint, link
     /// and resolver are dropped and all buffers are unmapped. May be called more than once, also
@@ -75,4 +62,38 @@ pub(crate) enum Verdict {
     Unknown,
     /// Send no reply, as if the request had been lost: the peer repeats it.
     Drop,
+}
+
+/// Parameters of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    /// Number of posted receive buffers.
+    pub(crate) receive_slots: u16,
+    /// Maximum size of a message that is copied into the work request (inline), in bytes.
+    pub(crate) inline: u16,
+    /// Retries of a message that the peer does not acknowledge.
+    pub(crate) retry_count: u8,
+    /// Retries of a REQ, REP or DREQ.
+    pub(crate) cm_retries: u8,
+    /// Number of steps by which a request's path MTU is below the route's; each halves it.
+    pub(crate) mtu_steps: u8,
+}
+
+/// Phase of a connection.
+///
+/// ```text
+///  New ---- REQ out ----> Requested ---- REP in, RTU out ----> Established
+///   |                                                           ^    |
+///   '------ REP out ----> Replied ------ RTU or message in -----'    |-- DREQ out --> Leaving
+///                                                                    |                  |
+///  any of them --- REJ, no answer ---> Closed <------- DREQ in ------'-- DREP, no answer'
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    New,
+    Requested,
+    Replied,
+    Established,
+    Leaving,
+    Closed,
 }

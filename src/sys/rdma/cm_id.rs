@@ -59,18 +59,12 @@ pub(crate) enum CmEvent<'a> {
     Ready,
     /// REJ.
     Rejected(u32),
-    /// No reply to the REQ of this end.
-    RequestUnanswered,
-    /// No reply to the REP of this end.
-    ReplyUnanswered,
+    /// No reply to the REQ or REP of this end.
+    Unanswered,
     /// DREQ: the peer disconnects.
     DisconnectRequest,
-    /// DREP to the DREQ of this end.
-    DisconnectReply,
-    /// No reply to the DREQ of this end.
-    DisconnectUnanswered,
-    /// End of time-wait.
-    TimeWaitOver,
+    /// DREP, or no reply, to the DREQ of this end. Or the end of time-wait.
+    Disconnected,
 }
 
 /// Receiver of the events.
@@ -280,12 +274,13 @@ pub(super) extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_e
             // SAFETY: The kind of event shows that this field is in use.
             CmEvent::Rejected(unsafe { event.param.rej_rcvd.reason })
         }
-        c::ib_cm_event_type_IB_CM_REQ_ERROR => CmEvent::RequestUnanswered,
-        c::ib_cm_event_type_IB_CM_REP_ERROR => CmEvent::ReplyUnanswered,
+        c::ib_cm_event_type_IB_CM_REQ_ERROR | c::ib_cm_event_type_IB_CM_REP_ERROR => {
+            CmEvent::Unanswered
+        }
         c::ib_cm_event_type_IB_CM_DREQ_RECEIVED => CmEvent::DisconnectRequest,
-        c::ib_cm_event_type_IB_CM_DREP_RECEIVED => CmEvent::DisconnectReply,
-        c::ib_cm_event_type_IB_CM_DREQ_ERROR => CmEvent::DisconnectUnanswered,
-        c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::TimeWaitOver,
+        c::ib_cm_event_type_IB_CM_DREP_RECEIVED
+        | c::ib_cm_event_type_IB_CM_DREQ_ERROR
+        | c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => CmEvent::Disconnected,
         // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: no alternate paths.
         _ => return 0,
     };
@@ -312,7 +307,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
             }
         }
         (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, status) => match iw_cm::data(event) {
-            _ if status == ETIMEDOUT.to_errno() => CmEvent::RequestUnanswered,
+            _ if status == ETIMEDOUT.to_errno() => CmEvent::Unanswered,
             // without private data: TCP, or another consumer
             [0, 0, 0, 0] => CmEvent::Rejected(reason::NO_SERVICE),
             why => CmEvent::Rejected(u32::from_be_bytes(why)),
