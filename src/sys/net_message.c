@@ -87,16 +87,6 @@ int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
 	return sdp_h_is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
 }
 
-int sdp_h_get_user_int(const int __user *p, int *v)
-{
-	return get_user(*v, p);
-}
-
-int sdp_h_put_user_int(int v, int __user *p)
-{
-	return put_user(v, p);
-}
-
 /* Adds bytes of a block of whole pages to a pipe, in one buffer; returns 0 if that is full. */
 size_t sdp_h_pipe_give(struct pipe_inode_info *pipe, const void *block, size_t offset, size_t len)
 {

@@ -97,10 +97,10 @@ impl OldValue<'_> {
     ///
     /// Errors: `EFAULT`. `EINVAL`: the length is negative.
     pub(crate) fn space(&self) -> Result<usize> {
-        let mut len = 0;
-        // SAFETY: `len` is the user pointer of the call, which get_user() checks.
-        let e = unsafe { c::sdp_h_get_user_int(self.len, &mut len) };
-        if e < 0 {
+        let mut len: i32 = 0;
+        let to = (&raw mut len).cast();
+        // SAFETY: `self.len` is the user pointer of the call, which the C function checks.
+        if unsafe { c::copy_from_user(to, self.len.cast(), size_of::<i32>()) } != 0 {
             return Err(EFAULT.into());
         }
         usize::try_from(len).map_err(|_| EINVAL.into())
@@ -109,9 +109,10 @@ impl OldValue<'_> {
     /// Copies as much of `bytes` as the caller has space for.
     pub(crate) fn give(&self, bytes: &[u8]) -> Result {
         let n = self.space()?.min(bytes.len());
+        let len = n as i32;
         // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
         let failed = unsafe {
-            c::sdp_h_put_user_int(n as i32, self.len) != 0
+            c::copy_to_user(self.len.cast(), (&raw const len).cast(), size_of::<i32>()) != 0
                 || c::copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n) != 0
         };
         if failed {
