@@ -58,7 +58,7 @@ use self::advert::{Advert, AdvertState};
 use self::policy::{Kind, Policy, SMALLEST};
 use self::posted::{Posted, REST};
 use self::spliced::Collection;
-use self::touches::FaultRate;
+use self::touches::{Backoff, FaultRate};
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
 pub(crate) use self::tx_blocks::MOST_BLOCKS;
@@ -170,34 +170,6 @@ pub(crate) struct Zcopy {
     touches: FaultRate,
     /// Address space of the last protected block.
     mm: Option<Arc<Protector<ProtectedMm>>>,
-}
-
-/// Backoff of an action that failed recently.
-struct Backoff {
-    left: u32,
-    next: u32,
-}
-
-impl Backoff {
-    const fn new() -> Self {
-        Backoff { left: 0, next: 0 }
-    }
-
-    /// Returns true if the action has to be skipped this time.
-    fn skip(&mut self) -> bool {
-        let skip = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        skip
-    }
-
-    fn failed(&mut self) {
-        self.next = self.next.saturating_mul(2).clamp(1, MOST_SKIPS);
-        self.left = self.next;
-    }
-
-    fn worked(&mut self) {
-        (self.left, self.next) = (0, 0);
-    }
 }
 
 impl Zcopy {

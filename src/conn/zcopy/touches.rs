@@ -7,79 +7,83 @@
 //! Otherwise it is synchronous for a pause, which doubles each consecutive time; then a few blocks
 //! test again.
 
-/// One block in this many may have a write fault.
-const ONE_IN: u32 = 8;
-/// Window in blocks.
-const WINDOW: u32 = 64;
-/// Number of blocks of the first and of the longest synchronous pause.
-const FIRST_PAUSE: u32 = 32;
-const MOST_PAUSE: u32 = 4096;
-/// Number of blocks without a write fault that resets the pause.
-const GOOD: u32 = 32;
+/// Points of a write fault. Each block takes one away, so one in this many may have a fault.
+const FAULT: i32 = 8;
+/// Lowest number of points: some faults may follow many blocks without one.
+const LEAST: i32 = -64;
+/// Number of points that resets the pause.
+const GOOD: i32 = -24;
+
+/// Backoff of an action: `FIRST` to `MOST` times are skipped, twice as many after each failure.
+#[derive(Debug)]
+pub(crate) struct Backoff<const FIRST: u32 = 1, const MOST: u32 = 64> {
+    left: u32,
+    next: u32,
+}
+
+impl<const FIRST: u32, const MOST: u32> Backoff<FIRST, MOST> {
+    pub(crate) const fn new() -> Self {
+        Backoff { left: 0, next: 0 }
+    }
+
+    /// Returns true if the action has to be skipped this time.
+    pub(crate) fn skip(&mut self) -> bool {
+        let skip = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        skip
+    }
+
+    pub(crate) fn failed(&mut self) {
+        self.next = self.next.saturating_mul(2).clamp(FIRST, MOST);
+        self.left = self.next;
+    }
+
+    pub(crate) fn worked(&mut self) {
+        (self.left, self.next) = (0, 0);
+    }
+}
 
 /// Measurements of one connection.
 #[derive(Debug)]
 pub(crate) struct FaultRate {
-    blocks: u32,
-    touched: u32,
-    /// Consecutive blocks without a write fault.
-    good: u32,
-    /// Remaining synchronous blocks.
-    pause: u32,
-    next_pause: u32,
+    points: i32,
+    /// Synchronous blocks.
+    pause: Backoff<32, 4096>,
 }
 
 impl FaultRate {
     pub(crate) const fn new() -> Self {
         FaultRate {
-            blocks: 0,
-            touched: 0,
-            good: 0,
-            pause: 0,
-            next_pause: FIRST_PAUSE,
+            points: 0,
+            pause: Backoff::new(),
         }
     }
 
     /// Returns true if the next block may be protected.
     pub(crate) fn may_protect(&mut self) -> bool {
-        let pauses = self.pause > 0;
-        self.pause = self.pause.saturating_sub(1);
-        !pauses
+        !self.pause.skip()
     }
 
     /// Records a protected block.
     pub(crate) fn began(&mut self) {
-        self.blocks = self.blocks.saturating_add(1);
-        self.good = self.good.saturating_add(1);
-        if self.good >= GOOD {
-            self.next_pause = FIRST_PAUSE;
-        }
-        if self.blocks >= WINDOW {
-            self.blocks /= 2;
-            self.touched /= 2;
+        self.points = self.points.saturating_sub(1).max(LEAST);
+        if self.points <= GOOD {
+            self.pause.worked();
         }
     }
 
+    /// Records a write fault. The first one proves little.
     pub(crate) fn on_write_fault(&mut self) {
-        self.good = 0;
-        self.touched = self.touched.saturating_add(1);
-        // one among the first few, with none before, proves little
-        let fresh = self.next_pause == FIRST_PAUSE;
-        if self.touched.saturating_mul(ONE_IN) > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
-            self.stop();
+        self.points = self.points.saturating_add(FAULT);
+        if self.points > FAULT {
+            self.refused();
         }
     }
 
-    /// Records a block that could not be protected: the next ones cannot be either.
+    /// Begins a pause: the next blocks cannot be protected either.
     pub(crate) fn refused(&mut self) {
-        self.good = 0;
-        self.stop();
-    }
-
-    fn stop(&mut self) {
-        self.pause = self.next_pause;
-        self.next_pause = self.next_pause.saturating_mul(2).min(MOST_PAUSE);
-        (self.blocks, self.touched) = (0, 0);
+        self.points = FAULT;
+        self.pause.failed();
     }
 }
 
@@ -131,9 +135,9 @@ mod tests {
         let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
         // at most one longest pause, then as without faults
-        send(&mut t, MOST_PAUSE + GOOD, |_| false);
+        send(&mut t, 4096 + 32, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
-        assert_eq!(t.next_pause, FIRST_PAUSE);
+        assert_eq!(t.pause.next, 0);
     }
 
     #[test]
