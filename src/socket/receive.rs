@@ -5,7 +5,7 @@
 use super::local_receive;
 use super::receive_call::{ended, Call};
 use crate::conn::unread::Urgent;
-use crate::conn::zcopy::{self, recv::Look};
+use crate::conn::zcopy;
 use crate::conn::{Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
@@ -157,14 +157,9 @@ impl Call<'_> {
             zcopy::recv::refuse(sk);
             return false;
         }
-        match zcopy::recv::read(sk, lock, to, self.left()) {
-            Look::Read(n) => {
-                self.copied = self.copied.saturating_add(n);
-                n > 0
-            }
-            Look::Lost => true,
-            Look::Nothing => false,
-        }
+        let n = zcopy::recv::read(sk, lock, to, self.left());
+        self.copied = self.copied.saturating_add(n.unwrap_or(0));
+        n.is_some()
     }
 
     /// Advertises the rest of the caller's buffer to the peer, if it is large enough, and waits.

@@ -15,15 +15,6 @@ use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::transport::Access;
 
-/// Result of an attempt to advertise memory.
-enum Offered {
-    Yes,
-    /// Bytes have arrived, or another call was first.
-    NotNow,
-    /// Not possible.
-    No,
-}
-
 /// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
 /// written, which count as received. If 0, the call continues as if it had not advertised. A call
 /// that waits for its whole buffer (`MSG_WAITALL`) repeats this for the next block.
@@ -34,13 +25,8 @@ pub(crate) fn be_written_to(
     size: usize,
     timeout: &mut isize,
 ) -> usize {
-    match offer(sk, to, size) {
-        Offered::Yes => {}
-        Offered::NotNow => return 0,
-        Offered::No => {
-            sk.connection().zcopy.with(|z| z.sink_skips.failed());
-            return 0;
-        }
+    if !offer(sk, to, size) {
+        return 0;
     }
     let withdrawn = wait_written(sk, lock, timeout);
     let (n, memory) = {
@@ -64,14 +50,16 @@ pub(crate) fn be_written_to(
     n
 }
 
-/// Pins up to the next `size` bytes of the call's buffer and advertises them.
-fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
+/// Pins up to the next `size` bytes of the call's buffer and advertises them. Returns false if that
+/// is not possible, for now if bytes have arrived or another call was first.
+fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> bool {
     let piece = to.piece(size).filter(|_| sk.prepare_zcopy());
     let pin = PinnedCall::pin(sk, piece, 1, |block, account| {
         block.pin_destination(to, size, PinTerm::Long, account)
     });
     let Some(mut memory) = pin else {
-        return Offered::No;
+        sk.connection().zcopy.with(|z| z.sink_skips.failed());
+        return false;
     };
     let mut c = sk.connection();
     let pinned = u32::try_from(memory.len()).unwrap_or(0);
@@ -84,16 +72,15 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
         z.sink = memory.advertise(endpoint, Access::Write, z.next_cookie());
         z.sink.as_ref()
     });
-    match sink.is_some() {
-        true => {
-            c.progress();
-            drop(c);
-            Offered::Yes
-        }
-        // Too little was pinned: the call must not retry at once, unless bytes arrived meanwhile.
-        false if c.sink_fits(u32::try_from(size).unwrap_or(0)) => Offered::No,
-        false => Offered::NotNow,
+    let offered = sink.is_some();
+    if offered {
+        c.progress();
+    } else if c.sink_fits(u32::try_from(size).unwrap_or(0)) {
+        // too little was pinned: the call must not retry at once
+        c.zcopy.with(|z| z.sink_skips.failed());
     }
+    drop(c);
+    offered
 }
 
 /// Waits until the memory is returned, or the connection is lost. Returns true if the advert was
@@ -137,16 +124,6 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
     }
 }
 
-/// Result of reading the peer's adverts.
-pub(crate) enum Look {
-    /// This many bytes were read.
-    Read(usize),
-    /// No advert, or a refused one: its bytes arrive as Data.
-    Nothing,
-    /// The connection was lost. The error stays pending, for a call without bytes.
-    Lost,
-}
-
 /// Requests the next bytes as Data if they are in an advert: the call only peeks, or must not wait.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
@@ -158,13 +135,18 @@ pub(crate) fn refuse(sk: &SdpSock) {
     drop(c);
 }
 
-/// Reads the peer's advert into the call's buffer, if it is next in the stream.
-pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, most: usize) -> Look {
+/// Reads the peer's advert into the call's buffer, if it is next in the stream. Returns the number
+/// of bytes; 0: the connection was lost, and the error stays pending. `None`: no advert, or a
+/// refused one, whose bytes arrive as Data.
+pub(crate) fn read(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    to: &mut RecvMsg<'_>,
+    most: usize,
+) -> Option<usize> {
     let (there, can_read) = {
         let c = sk.connection();
-        let Some(there) = c.next_advert() else {
-            return Look::Nothing;
-        };
+        let there = c.next_advert()?;
         let can = by_read() && c.endpoint.as_ref().is_some_and(|e| e.can_read());
         (there, can)
     };
@@ -181,17 +163,15 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     };
     let Some(memory) = memory else {
         refuse(sk);
-        return Look::Nothing;
+        return None;
     };
     if !begin(sk, memory) {
-        return Look::Nothing;
+        return None;
     }
     wait_read(sk, lock);
     let (done, lost, memory) = {
         let mut c = sk.connection();
-        let Some(reading) = c.zcopy.get_mut().and_then(|z| z.reading.take()) else {
-            return Look::Nothing;
-        };
+        let reading = c.zcopy.get_mut().and_then(|z| z.reading.take())?;
         let lost = !reading.is_complete();
         trace::zero_copy(sk, ZeroCopy::Read, reading.len, reading.done);
         let memory = c.take_back(reading.memory, reading.lost);
@@ -199,12 +179,9 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
         (reading.done as usize, lost, memory)
     };
     sk.taken_back(lock, memory);
-    if lost && done == 0 {
-        return Look::Lost;
-    }
     // bytes read before the loss are returned to the program, like bytes of Data
     to.skip(done);
-    Look::Read(done)
+    (done > 0 || lost).then_some(done)
 }
 
 /// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends the wait
