@@ -129,6 +129,7 @@ impl Connection {
     fn event(&mut self, sk: &SdpSock, message: &Received, wakeups: &mut Wakeups) {
         let filled = match message.event {
             Event::SinkWritten { bytes } => self.sink_over(bytes, wakeups),
+            Event::PeerClosed | Event::SinksReturned => self.sink_over(0, wakeups),
             _ if message.for_sink => self.sink_over(0, wakeups),
             _ => Ok(()),
         };
@@ -138,10 +139,7 @@ impl Connection {
         // waiting readers may advertise now
         wakeups.add_if(message.mid == Mid::ModeChange, Wakeup::Zcopy);
         match message.event {
-            Event::PeerClosed => {
-                self.sink_void(wakeups);
-                self.peer_closed(sk, wakeups);
-            }
+            Event::PeerClosed => self.peer_closed(sk, wakeups),
             Event::PeerAborted => {
                 self.stats.resets += 1;
                 self.done_with_error(sk, ECONNRESET, wakeups);
@@ -154,7 +152,6 @@ impl Connection {
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, wakeups),
             Event::SourcesReturned { done } => self.sources_refused(done, wakeups),
             Event::SinkAdvert { returned } => self.sink_came(returned, wakeups),
-            Event::SinksReturned => self.sink_void(wakeups),
             Event::ReceiveSizeRequested(size) => {
                 self.rx_buffers.wanted = Some(size);
                 sk.schedule(JOB_RESIZE);

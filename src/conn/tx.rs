@@ -157,10 +157,7 @@ impl Connection {
         self.note_sent(sk, message);
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
         let z = self.zcopy.get_mut().ok_or(EINVAL)?;
-        match message.kind {
-            Mid::SrcAvail => z.advertise(endpoint, message, self.tx.sent()),
-            _ => z.advertise_sink(endpoint, message, self.tx.sent()),
-        }
+        z.advertise(endpoint, message, self.tx.sent())
     }
 
     /// Posts any other message, with as many stream bytes as may be sent.

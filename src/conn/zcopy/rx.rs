@@ -12,9 +12,9 @@ use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::posted::Posted;
 use super::{by_write, Zcopy, LEAST_TRANSFER};
-use crate::protocol::{Block, Outgoing};
+use crate::protocol::Block;
 use crate::sys::errno::ECONNRESET;
-use crate::transport::{Endpoint, SendWr, Transfer};
+use crate::transport::Transfer;
 use kernel::prelude::*;
 
 /// Sinks of this end.
@@ -57,7 +57,7 @@ impl Connection {
         next.filter(|b| self.sink_fits(b.size))
     }
 
-    /// Handles the peer's report of `bytes` written to the sink.
+    /// Handles the end of the sink, to which the peer has written `bytes`.
     ///
     /// # Errors
     ///
@@ -72,14 +72,6 @@ impl Connection {
             wakeups.add(Wakeup::Zcopy);
         }
         Ok(())
-    }
-
-    /// Ends the sink without bytes.
-    pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
-        if let Some(sink) = self.zcopy.get_mut().and_then(Zcopy::advertised_sink) {
-            sink.finish();
-            wakeups.add(Wakeup::Zcopy);
-        }
     }
 }
 
@@ -183,25 +175,5 @@ impl Zcopy {
     fn advertised_sink(&mut self) -> Option<&mut Advert<Posted>> {
         let sink = self.sink.as_mut();
         sink.filter(|s| s.state == AdvertState::Posted)
-    }
-
-    /// Posts the SinkAvail of the offered block. `sent`: position in the outgoing stream.
-    pub(crate) fn advertise_sink(
-        &mut self,
-        endpoint: &mut Endpoint,
-        message: &Outgoing,
-        sent: u64,
-    ) -> Result {
-        self.sink.as_mut().ok_or(EINVAL)?.posted();
-        endpoint.post_send(&SendWr {
-            header: message
-                .header
-                .get(..message.header_len.into())
-                .ok_or(EINVAL)?,
-            payload: &[],
-            signaled: false,
-            solicited: message.solicited,
-            cookie: sent,
-        })
     }
 }

@@ -6,21 +6,30 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::tx_blocks::call::Awaits;
 use super::{by_read, by_write, Zcopy, LEAST_TRANSFER};
-use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
+use crate::protocol::{self, Mid, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
 use crate::transport::{Endpoint, Pinned, SendWr, Watch};
 use kernel::prelude::*;
 
 impl Zcopy {
-    /// Posts the SrcAvail of the offered block. `sent`: position in the outgoing stream.
+    /// Posts the SrcAvail of the next block, or the SinkAvail. `sent`: position in the outgoing
+    /// stream.
     pub(crate) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
         message: &Outgoing,
         sent: u64,
     ) -> Result {
-        let first = self.blocks.posted(message.payload).ok_or(EINVAL)?;
+        let first = match (message.kind, &mut self.sink) {
+            (Mid::SrcAvail, _) => self.blocks.posted(message.payload),
+            (_, Some(sink)) => {
+                sink.posted();
+                Some(0)
+            }
+            _ => None,
+        };
+        let first = first.ok_or(EINVAL)?;
         let head = message
             .header
             .get(..message.header_len.into())
