@@ -4,9 +4,8 @@
 //! peer has not read.
 
 use super::super::{Connection, Wakeup, Wakeups};
-use super::posted::REST;
 use super::tx_blocks::Next;
-use super::{by_read, by_write};
+use super::{by_read, by_write, REST};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::time::jiffies;
 use crate::transport::{Access, BlockSpan, SendWr, Transfer};

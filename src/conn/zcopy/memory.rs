@@ -5,7 +5,7 @@
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock};
 use super::advert::Advert;
-use super::posted::Posted;
+use super::Posted;
 use crate::memory::budget::Account;
 use crate::memory::notify::Notify;
 use crate::memory::spares::BlockPool;

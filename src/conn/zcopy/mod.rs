@@ -42,7 +42,6 @@ pub(crate) mod detached;
 pub(crate) mod local;
 pub(crate) mod memory;
 pub(crate) mod policy;
-mod posted;
 pub(crate) mod protected;
 pub(crate) mod recv;
 mod rx;
@@ -56,7 +55,6 @@ mod waiting;
 
 use self::advert::{Advert, AdvertState};
 use self::policy::{Kind, Policy, SMALLEST};
-use self::posted::{Posted, REST};
 use self::spliced::Collection;
 use self::touches::{Backoff, FaultRate};
 use self::transfer::Transfer;
@@ -65,11 +63,12 @@ pub(crate) use self::tx_blocks::MOST_BLOCKS;
 use super::closing::CloseEvent;
 use super::{Connection, SdpSock, Threshold, Wakeup, Wakeups};
 use crate::memory::protect::ProtectedMm;
+use crate::protocol::Block;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
 use crate::sys::time::{milliseconds, nanoseconds, Jiffies};
-use crate::transport::Pinned;
+use crate::transport::{BlockId, Key, Pinned, Watch};
 use core::ops::Deref;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -92,6 +91,28 @@ const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 const MOST_SKIPS: u32 = 64;
 /// Blocks of memory that wait for release here; a worker releases further ones.
 const MOST_RELEASED: usize = 4;
+
+/// Flag in the cookie of a WRITE or message with the rest of a block; the other bits are the
+/// block's cookie.
+const REST: u64 = 1 << 63;
+
+/// Block posted to the transport, for transfers of this end or for access by the peer.
+#[derive(Clone)]
+struct Posted {
+    id: BlockId,
+    /// Reports the release of memory that cannot be taken back.
+    watch: Watch,
+}
+
+impl From<Key> for Block {
+    fn from(key: Key) -> Self {
+        Block {
+            size: key.len,
+            r_key: key.rkey,
+            address: key.address,
+        }
+    }
+}
 
 /// Returns true if zero copy may use RDMA READ (or RDMA WRITE), by `zcopy_ways`.
 fn by_read() -> bool {
@@ -323,13 +344,20 @@ impl Connection {
         }
     }
 
-    /// Posts invalidations of memory that the peer is done with.
+    /// Posts invalidations of memory that the peer is done with, as the queue has space.
     pub(crate) fn end_access(&mut self) -> Result {
         let (Some(endpoint), Some(z)) = (self.endpoint.as_mut(), self.zcopy.get_mut()) else {
             return Ok(());
         };
-        let mut adverts = z.adverts();
-        adverts.try_for_each(|advert| posted::end_access(advert, endpoint))
+        for advert in z.adverts().filter(|a| a.state == AdvertState::Done) {
+            match endpoint.invalidate(advert.memory.id, advert.cookie) {
+                Ok(()) => advert.invalidating(),
+                // there is no space in the queue
+                Err(e) if e == ENOSPC => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// Handles a completed invalidation.

@@ -10,8 +10,7 @@
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
-use super::posted::Posted;
-use super::{by_write, Zcopy, LEAST_TRANSFER};
+use super::{by_write, Posted, Zcopy, LEAST_TRANSFER};
 use crate::protocol::Block;
 use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;

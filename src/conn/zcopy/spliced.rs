@@ -24,7 +24,7 @@ use super::advert::Advert;
 use super::detached::first_byte;
 use super::local;
 use super::memory::Added;
-use super::posted::Posted;
+use super::Posted;
 use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;
