@@ -404,13 +404,13 @@ impl Connection {
             return sk.sndbuf().saturating_sub(queued) >= queued / 2
                 && queued < sk.sndbuf()
                 && (unsent == 0 || queued < unsent as usize)
-                && link.has_block_space()
+                && self.has_block_space()
                 && !(pressure::is_exhausted() && link.unsent() > 0);
         }
         let queued = self.tx.queued();
         sk.sndbuf().saturating_sub(queued) >= queued / 2
             && queued < sk.sndbuf()
-            && (self.tx.has_space() && self.zcopy.has_space() || !self.connected())
+            && (self.tx.has_space() && self.has_block_space() || !self.connected())
             && (unsent == 0 || self.tx.unsent() < unsent as usize)
             && !self.lacks_memory()
     }

@@ -33,6 +33,8 @@ pub(super) struct Call<'a> {
     asynchronous: bool,
     /// Set if some blocks are detached.
     detached: bool,
+    /// Set if the call waits for blocks on a local connection.
+    pub(super) waits: bool,
     /// Error that ends the call when the queue is full.
     pub(super) stopped: Option<Error>,
     /// Completion of the call's memory (`MSG_ZEROCOPY`), which the call need not wait for.
@@ -65,6 +67,7 @@ impl<'a> Call<'a> {
             scattered: false,
             asynchronous: false,
             detached: false,
+            waits: false,
             stopped: None,
             notice,
             copied: false,
@@ -263,7 +266,7 @@ impl<'a> Call<'a> {
         }
         let added = match self.notice {
             Some(notice) => Some(zcopy::detached::add(sk, lock, message, notice)),
-            None => zcopy::protected::add(sk, lock, message).ok(),
+            None => zcopy::protected::add(sk, lock, message),
         };
         self.asynchronous &= added.is_some();
         self.detached |= added == Some(Added::Block);

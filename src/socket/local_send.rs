@@ -87,21 +87,22 @@ fn offer(
     let left = call.look(message);
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
     if may_wait && most == want && call.is_direct(&mut sk.connection()) {
-        let tail = |lock: &mut Locked<'_>, message: &mut SendMsg<'_>| {
-            // the caller meets an error again
-            while let Some(Ok(Queued::Some)) = match message.remaining() {
-                0 => None,
-                n => sk.local_end(lock).map(|end| queue(sk, end, message, n)),
-            } {}
-        };
-        if zcopy::local::send_blocks(sk, lock, message, timeout, tail)? {
-            return Ok(None);
+        match zcopy::send::add_local(sk, lock, message, call.waits) {
+            Added::Copy(_) => {}
+            Added::Full => {
+                zcopy::send::await_read(sk, lock, message, 1, timeout)?;
+                return Ok(None);
+            }
+            Added::Block => {
+                call.waits = true;
+                return Ok(None);
+            }
         }
     }
     Ok(Some(most.min(left)))
 }
 
-/// Queues the remaining bytes of the call, as there is space.
+/// Sends the rest of the call's bytes.
 fn go_on(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -112,27 +113,49 @@ fn go_on(
     let size = message.remaining();
     let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
     let start = timed.then(nanoseconds);
+    let mut r = queue_all(sk, lock, message, call, &mut timeout);
+    if call.waits {
+        if r.is_err() {
+            timeout = 0;
+        }
+        let read = zcopy::send::await_read(sk, lock, message, 0, &mut timeout);
+        r = r.and(read);
+    }
+    if r.is_ok() {
+        call.has_sent(sk, size, start);
+    }
+    r
+}
+
+/// Queues the rest of the call's bytes, as there is space.
+fn queue_all(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
+    timeout: &mut isize,
+) -> Result {
     while message.remaining() > 0 {
         let seq = sk.event_seq();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
             return Err(EPIPE.into());
         }
-        let most = match call.is_plain(sk, message, timeout != 0) {
+        let most = match call.is_plain(sk, message, *timeout != 0) {
             true => Some(usize::MAX),
-            false => offer(sk, lock, message, call, &mut timeout)?,
+            false => offer(sk, lock, message, call, timeout)?,
         };
         let Some(most) = most else {
             continue;
         };
         if most == 0 {
-            timeout = wait_for_block(sk, lock, seq, timeout)?;
+            *timeout = wait_for_block(sk, lock, seq, *timeout)?;
             continue;
         }
         call.copied = true;
         let end = sk.local_end(lock).ok_or(EPIPE)?;
         let mut queued = queue(sk, end, message, most)?;
         if !matches!(queued, Queued::Some) {
-            if timeout == 0 {
+            if *timeout == 0 {
                 sk.want_space();
             }
             end.link.uncork();
@@ -141,12 +164,11 @@ fn go_on(
         }
         match queued {
             Queued::Some => {}
-            Queued::NoMemory => timeout = sk.wait_for_local_memory(lock, seq, timeout)?,
-            Queued::Full if timeout == 0 => return Err(EAGAIN.into()),
-            Queued::Full => timeout = sk.wait_local(lock, seq, timeout)?,
+            Queued::NoMemory => *timeout = sk.wait_for_local_memory(lock, seq, *timeout)?,
+            Queued::Full if *timeout == 0 => return Err(EAGAIN.into()),
+            Queued::Full => *timeout = sk.wait_local(lock, seq, *timeout)?,
         }
     }
-    call.has_sent(sk, size, start);
     Ok(())
 }
 

@@ -7,8 +7,9 @@
 //! reader releases the memory before it consumes the last byte.
 //!
 //! A sender that needs its memory earlier replaces it by a copy in the kernel
-//! (`LocalLink::replace_block`): it waits for the end of a step at most.
+//! (`LocalLink::replace_blocks`): it waits for the end of a step at most.
 
+use crate::conn::zcopy::BlockUser;
 use crate::memory::pinned::{Pinned, Pinning, Spare};
 use crate::memory::spares::BlockPool;
 use crate::sys::pin::Pages;
@@ -16,24 +17,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// User of a block at the sender's end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BlockUser {
-    /// A call that waits until the block is read.
-    Call,
-    /// Nobody, or the receiver of a notification.
-    Nobody,
-    /// Tasks that write to the block, which is write-protected.
-    Writers,
-}
-
 /// A block of the sender's memory. Protected by the lock of its queue.
 pub(crate) struct Offered {
     /// `None`: read to the end.
     memory: Option<Pinned>,
     /// Copy that replaces the memory at the end of the reader's step.
     replacement: Option<Pinned>,
-    owner: BlockUser,
+    user: BlockUser,
     /// Number of bytes read.
     read: usize,
     /// True while the reader copies.
@@ -43,11 +33,11 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    pub(super) fn new(memory: Pinned, owner: BlockUser) -> Self {
+    pub(super) fn new(memory: Pinned, user: BlockUser) -> Self {
         Offered {
             memory: Some(memory),
             replacement: None,
-            owner,
+            user,
             read: 0,
             busy: false,
             is_copy: false,
@@ -58,15 +48,22 @@ impl Offered {
         self.memory
     }
 
-    /// Returns true if the block is unread and has this owner.
-    pub(super) fn is_of(&self, owner: BlockUser) -> bool {
-        self.memory.is_some() && self.owner == owner
+    /// Returns the number of unread bytes, if it is unread and has this user.
+    pub(super) fn unread_of(&self, user: BlockUser) -> Option<usize> {
+        let memory = self.memory.as_ref().filter(|_| self.user == user)?;
+        Some(memory.len().saturating_sub(self.read))
     }
 
-    /// Returns the memory of a block without an owner of which nothing is read.
+    /// Returns the pages to copy, if it has this user and is not replaced yet.
+    pub(super) fn pages_of(&self, user: BlockUser) -> Option<&Arc<Pages>> {
+        let is_it = self.user == user && self.replacement.is_none();
+        self.pages().filter(|_| is_it)
+    }
+
+    /// Returns the memory of a block without a user of which nothing is read.
     pub(super) fn unread_memory(&mut self) -> Option<&mut Pinned> {
         let is_free =
-            !self.busy && self.read == 0 && self.owner == BlockUser::Nobody && !self.is_copy;
+            !self.busy && self.read == 0 && self.user == BlockUser::Nobody && !self.is_copy;
         self.memory.as_mut().filter(|_| is_free)
     }
 
@@ -102,12 +99,12 @@ impl Offered {
     /// Replaces the memory by a copy, now or at the end of the reader's step. Returns memory to
     /// release.
     pub(super) fn replace(&mut self, copy: Pinned, counts: &Blocks) -> Option<Pinned> {
-        self.owner = BlockUser::Nobody;
         let memory = self.memory.as_mut()?;
         if self.busy {
             self.replacement = Some(copy);
             return None;
         }
+        self.user = BlockUser::Nobody;
         let left = memory.len().saturating_sub(self.read);
         counts.add(-1, (left as i64).wrapping_neg());
         self.is_copy = true;

@@ -2,9 +2,9 @@
 
 //! Use of blocks by both ends of a local stream.
 
-use super::blocks::{BlockUser, Offered};
+use super::blocks::Offered;
 use super::{LocalEnd, LocalLink, Special};
-use crate::conn::zcopy::MOST_BLOCKS;
+use crate::conn::zcopy::{BlockUser, MOST_BLOCKS};
 use crate::conn::SdpSock;
 use crate::memory::pinned::{Pinned, Pinning};
 use crate::memory::spares::BlockPool;
@@ -40,39 +40,45 @@ impl LocalLink {
     pub(crate) fn outstanding(&self) -> usize {
         let detached = match self.outgoing().blocks.pinned() {
             0 => 0,
-            _ if self.block_of(BlockUser::Call).is_some() => 0,
-            n => n,
+            n => n.saturating_sub(self.blocks_of(BlockUser::Call).1),
         };
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the position of the first block with this owner.
-    pub(crate) fn block_of(&self, owner: BlockUser) -> Option<i64> {
-        let is_it = |b: &mut Offered, at| b.is_of(owner).then_some(at);
-        self.outgoing().queue.blocks(is_it)
+    /// Returns the number of unread blocks with this user, and of their unread bytes.
+    pub(crate) fn blocks_of(&self, user: BlockUser) -> (usize, usize) {
+        let (mut blocks, mut bytes) = (0_usize, 0_usize);
+        let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
+            bytes = bytes.saturating_add(b.unread_of(user)?);
+            blocks = blocks.saturating_add(1);
+            None
+        });
+        (blocks, bytes)
     }
 
-    /// Replaces the memory of the block at this position by a copy, if it is unread. Returns memory
-    /// to release, unless the reader does so at the end of its step. Context: process, may sleep.
+    /// Replaces the memory of this user's unread blocks by copies. Gives each to `release`, unless
+    /// the reader releases it at the end of its step. Context: process, may sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn replace_block(&self, start: i64) -> Result<Option<Pinned>> {
+    pub(crate) fn replace_blocks(
+        &self,
+        user: BlockUser,
+        mut release: impl FnMut(Option<Pinned>),
+    ) -> Result {
         let d = self.outgoing();
-        let pages = |b: &mut Offered, at| (at == start).then(|| b.pages().cloned());
-        let Some(pages) = d.queue.blocks(pages).flatten() else {
-            return Ok(None);
-        };
-        let mut copy = Some(Pinning::new(None).copy_of(&pages)?);
-        drop(pages);
-        let old = d
-            .queue
-            .blocks(|b, at| match (at == start, copy.take_if(|_| at == start)) {
-                (true, Some(copy)) => Some(b.replace(copy, &d.blocks)),
-                _ => None,
-            });
-        Ok(old.flatten())
+        let next = |b: &mut Offered, at| b.pages_of(user).map(|pages| (at, pages.clone()));
+        while let Some((start, pages)) = d.queue.blocks(next) {
+            let mut copy = Some(Pinning::new(None).copy_of(&pages)?);
+            drop(pages);
+            let replace = |b: &mut Offered, at| {
+                let copy = copy.take_if(|_| at == start)?;
+                Some(b.replace(copy, &d.blocks))
+            };
+            release(d.queue.blocks(replace).flatten());
+        }
+        Ok(())
     }
 
     /// Drops the unread blocks of this end, their copies, and the bytes behind them: the connection
@@ -85,7 +91,7 @@ impl LocalLink {
 }
 
 impl LocalEnd {
-    /// Adds memory as the next bytes of the stream. Returns their position.
+    /// Adds memory as the next bytes of the stream.
     ///
     /// # Errors
     ///
@@ -94,10 +100,10 @@ impl LocalEnd {
         &mut self,
         sk: &SdpSock,
         memory: Pinned,
-        owner: BlockUser,
-    ) -> Result<i64, Pinned> {
-        let (start, len) = (self.writer.position(), memory.len());
-        let block = Offered::new(memory, owner);
+        user: BlockUser,
+    ) -> Result<(), Pinned> {
+        let len = memory.len();
+        let block = Offered::new(memory, user);
         if self.link.special().has(Special::Send) {
             self.link.watch_progress(sk);
         }
@@ -107,14 +113,14 @@ impl LocalEnd {
             Ok(waits) => self.link.has_written(waits),
             Err(b) => {
                 blocks.add(-1, (len as i64).wrapping_neg());
-                return b.into_memory().map_or(Ok(start), Err);
+                return b.into_memory().map_or(Ok(()), Err);
             }
         }
         if sk.state() == State::Close {
             // the connection was reset while the call pinned the memory
             self.link.drop_blocks();
         }
-        Ok(start)
+        Ok(())
     }
 
     /// Has `add` add memory to the last block, if it is the last in the stream and nobody has read

@@ -14,8 +14,9 @@
 use super::super::{keepalive, Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::Advert;
 use super::local;
-use super::memory::{Added, PinnedCall, Waits, LEAST};
-use super::tx_blocks::Retired;
+use super::memory::{Added, PinnedCall, LEAST};
+use super::tx_blocks::call::Returned;
+use super::tx_blocks::BlockUser;
 use crate::memory::notify::{Accounting, Notify};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
@@ -50,48 +51,51 @@ pub(crate) fn add(
     if len < LEAST {
         return Added::Copy(len);
     }
-    let Some(first) = first_byte(message) else {
-        return Added::Copy(want);
-    };
     let how = (PinTerm::Long, Accounting::ByNotice);
-    let pin = PinnedCall::pin(sk, message.run(want), 1, |block, account| {
+    let run = message.run(want);
+    let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
         block.pin_counted(message, want, how, account, &mut |_| ())
     });
     let Some(mut memory) = pin else {
         // only the bytes that cannot be pinned
         return Added::Copy(message.piece(len).map_or(len, |(_, n)| n));
     };
-    let size = memory.len();
     memory.notify(Notify::Call(notice.piece()));
+    push(sk, lock, message, memory, BlockUser::Nobody)
+}
+
+/// Adds pinned memory as the next bytes of a call, or releases it.
+pub(super) fn push(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    memory: PinnedCall<'_>,
+    user: BlockUser,
+) -> Added {
+    let len = memory.len();
     let added = match sk.local_end(lock) {
-        Some(end) => local::push(sk, end, memory, Waits::Completion),
-        None => push(sk, memory, first, Waits::Completion),
+        Some(end) => local::push(sk, end, memory, user),
+        None => push_last(sk, memory, message.remaining(), user),
     };
-    if added == Added::Block {
-        message.advance(size);
+    if added != Added::Block {
+        return added;
+    }
+    message.advance(len);
+    if user == BlockUser::Writers {
+        let mut c = sk.connection();
+        c.stats.async_blocks += 1;
+        c.zcopy.with(|z| z.touches.began());
     }
     added
 }
 
-/// Returns the next byte of a call, for a SrcAvail. Read before pinning: pinned memory holds the
-/// device, so no page fault is allowed afterwards.
-pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
-    let mut first = [0];
-    if message.take(&mut first) != 1 {
-        return None;
-    }
-    message.give_back(1);
-    let [first] = first;
-    Some(first)
-}
-
-/// Adds memory as the last block, or releases it on failure.
-pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: Waits) -> Added {
+/// Adds memory of a call with `left` bytes as the last block for a device, or releases it.
+fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockUser) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
     // the peer may have returned blocks, or its sink advert, during pinning
-    let fits = match waits {
-        Waits::Caller { left } => c.next_size(left) > 0,
+    let fits = match user {
+        BlockUser::Call => c.next_size(left) > 0,
         _ => c.zcopy.blocks.has_space(),
     };
     if !fits {
@@ -114,29 +118,19 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: W
     };
     let size = u32::try_from(len).unwrap_or(0);
     let mut advert = Advert::unregistered(posted, size, z.next_cookie());
-    let detached = match waits {
-        Waits::Caller { .. } => {
-            stats.direct_queued += u64::from(z.blocks.is_sending());
-            false
+    if user == BlockUser::Call {
+        stats.direct_queued += u64::from(z.blocks.is_sending());
+    } else {
+        if z.detached_skips.skip() {
+            advert.finish();
         }
-        _ => {
-            if z.detached_skips.skip() {
-                advert.finish();
-            }
-            if let Some(p) = protocol {
-                // so that several blocks may be outstanding
-                p.set_pipelined(true);
-            }
-            true
+        if let Some(p) = protocol {
+            // so that several blocks may be outstanding
+            p.set_pipelined(true);
         }
-    };
-    // there is space, as checked above
-    let _ = z.blocks.push(advert, first, tx.end(), detached);
-    if waits == Waits::Writers {
-        z.blocks.mark_protected();
-        stats.async_blocks += 1;
-        z.touches.began();
     }
+    // there is space, as checked above
+    let _ = z.blocks.push(advert, memory.first, tx.end(), user);
     // corked bytes are sent before it
     c.no_more();
     if idle {
@@ -155,10 +149,11 @@ pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, waits: W
 impl Connection {
     /// Removes completed detached blocks.
     pub(crate) fn retire_blocks(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        while let Some(Retired {
+        while let Some(Returned {
             memory,
             size,
             in_messages,
+            ..
         }) = self.zcopy.get_mut().and_then(|z| z.blocks.retire())
         {
             let done = size.saturating_sub(in_messages);

@@ -9,6 +9,7 @@ use super::Posted;
 use crate::memory::budget::Account;
 use crate::memory::notify::Notify;
 use crate::memory::spares::BlockPool;
+use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Access, Endpoint, Pinned, Watch};
@@ -32,24 +33,14 @@ pub(crate) enum Added {
     Copy(usize),
 }
 
-/// Waiter for the completion of a block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// The call, which has `left` more bytes.
-    Caller { left: usize },
-    /// The program, for its completion.
-    Completion,
-    /// Threads that write to the block, which is write-protected.
-    Writers,
-}
-
 /// Pinned memory of a call that the transport does not own. The drop releases the memory and
 /// returns the block to the connection. Context of the drop: process, without the connection's
 /// lock.
 pub(super) struct PinnedCall<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
-    len: usize,
+    /// First byte of a send, for a SrcAvail.
+    pub(super) first: u8,
 }
 
 impl<'a> PinnedCall<'a> {
@@ -75,8 +66,23 @@ impl<'a> PinnedCall<'a> {
         Some(PinnedCall {
             sk,
             memory: Some(block),
-            len,
+            first: 0,
         })
+    }
+
+    /// As [`Self::pin`], for the next bytes of a send call.
+    pub(super) fn pin_next(
+        sk: &'a SdpSock,
+        message: &mut SendMsg<'_>,
+        piece: Option<(usize, usize)>,
+        least: usize,
+        pin: impl FnOnce(&mut Pinned, &mut SendMsg<'_>, &Arc<Account>) -> Result<usize>,
+    ) -> Option<Self> {
+        let first = first_byte(message)?;
+        let pin = |block: &mut Pinned, account: &_| pin(block, message, account);
+        let mut pinned = Self::pin(sk, piece, least, pin)?;
+        pinned.first = first;
+        Some(pinned)
     }
 
     /// Sets the receiver of the release notification.
@@ -87,7 +93,7 @@ impl<'a> PinnedCall<'a> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.memory.as_ref().map_or(0, |m| m.len())
     }
 
     /// Returns the memory, which the caller then releases.
@@ -127,6 +133,18 @@ impl<'a> PinnedCall<'a> {
     }
 }
 
+/// Returns the next byte of a call, for a SrcAvail. Read before pinning: pinned memory holds the
+/// device, so no page fault is allowed afterwards.
+pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
+    let mut first = [0];
+    if message.take(&mut first) != 1 {
+        return None;
+    }
+    message.give_back(1);
+    let [first] = first;
+    Some(first)
+}
+
 impl Drop for PinnedCall<'_> {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
@@ -153,7 +171,7 @@ impl Connection {
     }
 
     /// Returns true if another block may be added.
-    pub(super) fn has_block_space(&self) -> bool {
+    pub(crate) fn has_block_space(&self) -> bool {
         match &self.local {
             Some(local) => local.link.has_block_space(),
             None => self.zcopy.blocks.has_space(),

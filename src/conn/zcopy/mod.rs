@@ -59,7 +59,7 @@ use self::spliced::Collection;
 use self::touches::{Backoff, FaultRate};
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
-pub(crate) use self::tx_blocks::MOST_BLOCKS;
+pub(crate) use self::tx_blocks::{BlockUser, MOST_BLOCKS};
 use super::closing::CloseEvent;
 use super::{Connection, SdpSock, Threshold, Wakeup, Wakeups};
 use crate::memory::protect::ProtectedMm;
@@ -230,11 +230,6 @@ impl Zcopy {
             || self.blocks.is_sending()
             || self.sink.as_ref().is_some_and(Advert::is_ending)
             || self.reading.is_some()
-    }
-
-    /// Returns true if another detached block may be added.
-    pub(crate) fn has_space(&self) -> bool {
-        self.blocks.has_space()
     }
 
     pub(crate) fn has_detached(&self) -> bool {

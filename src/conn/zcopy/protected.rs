@@ -12,8 +12,8 @@
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
 use super::detached;
-use super::memory::{Added, PinnedCall, Waits, LEAST};
-use super::{local, Posted, CANCEL_TIME};
+use super::memory::{Added, PinnedCall, LEAST};
+use super::{local, BlockUser, Posted, CANCEL_TIME};
 use crate::memory::notify::{Accounting, Notify};
 use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::SendMsg;
@@ -34,11 +34,11 @@ impl Connection {
 }
 
 /// Returns the number of bytes of a call's next block, or the result of the call without one.
-fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, Result<Added, ()>> {
+fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, Option<Added>> {
     let (most, least) = {
         let c = sk.connection();
         if !c.has_block_space() {
-            return Err(Ok(Added::Full));
+            return Err(Some(Added::Full));
         }
         let most = c
             .protocol
@@ -47,50 +47,41 @@ fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, 
         (most, c.zcopy_threshold().unwrap_or(PAGE).max(PAGE))
     };
     let most = most.min(left);
-    let Some((address, len)) = message.piece(most) else {
-        return Err(Err(()));
-    };
+    let (address, len) = message.piece(most).ok_or(None)?;
     let head = address.wrapping_neg() % PAGE;
     let size = worthwhile(message, most).saturating_sub(head);
     let size = size.saturating_sub(size % PAGE);
     if size < least {
         // a small segment of the call
-        return Err((len < left).then_some(Added::Copy(len)).ok_or(()));
+        return Err((len < left).then_some(Added::Copy(len)));
     }
     match head {
         0 => Ok(size),
-        _ => Err(Ok(Added::Copy(head))),
+        _ => Err(Some(Added::Copy(head))),
     }
 }
 
-/// Adds the next bytes of a call as a block. `Err`: the call continues as a synchronous one.
+/// Adds the next bytes of a call as a block. `None`: the call continues as a synchronous one.
 /// Context: process, socket lock held.
-pub(crate) fn add(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-) -> Result<Added, ()> {
+pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>) -> Option<Added> {
     let left = message.remaining();
     let size = match next_size(sk, message, left) {
         Ok(size) => size,
         Err(without) => return without,
     };
-    let mut guard = Guard {
-        sk,
-        flight: Err(Refusal::Busy),
-    };
-    let first = detached::first_byte(message).ok_or(())?;
+    let mut flight = Err(Refusal::Busy);
     Pages::count_pins();
     let how = (PinTerm::Long, Accounting::HereAnew);
-    let pin = PinnedCall::pin(sk, message.run(size), 1, |block, account| {
+    let run = message.run(size);
+    let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
         block.pin_counted(message, size, how, account, &mut |pages| {
-            guard.protect(pages)
+            // ends an earlier attempt first
+            drop(core::mem::replace(&mut flight, Err(Refusal::Busy)));
+            flight = protect(sk, pages);
         })
     });
-    let mut memory = pin.ok_or(())?;
-    // a block may be shorter than requested
-    let size = memory.len();
-    let flight = match core::mem::replace(&mut guard.flight, Err(Refusal::Busy)) {
+    let mut memory = pin?;
+    let flight = match flight {
         Ok(flight) => flight,
         Err(why) => {
             let mut c = sk.connection();
@@ -98,23 +89,17 @@ pub(crate) fn add(
                 z.touches.refused();
             }
             c.stats.count_unprotected(why.index());
-            return Err(());
+            return None;
         }
     };
     let touch = flight.touch();
     memory.notify(Notify::Protected(flight));
-    let added = match sk.local_end(lock) {
-        Some(end) => local::push(sk, end, memory, Waits::Writers),
-        None => detached::push(sk, memory, first, Waits::Writers),
-    };
-    if added == Added::Block {
-        message.advance(size);
-        if touch() {
-            // a write fault came before the block was added
-            on_write_fault(sk);
-        }
+    let added = detached::push(sk, lock, message, memory, BlockUser::Writers);
+    if added == Added::Block && touch() {
+        // a write fault came before the block was added
+        on_write_fault(sk);
     }
-    Ok(added)
+    Some(added)
 }
 
 /// Returns the number of the next bytes that make one block: one [run](SendMsg::run) of few
@@ -127,49 +112,35 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
 }
 
 /// Write-protects a block between pinning and mapping, where page faults are still allowed.
-struct Guard<'a> {
-    sk: &'a SdpSock,
-    flight: Result<InFlight, Refusal>,
-}
-
-impl Guard<'_> {
-    fn protect(&mut self, pages: &Pages) {
-        // ends an earlier attempt
-        self.flight = Err(Refusal::Busy);
-        let owner = Holder {
-            sk: ARef::from(&**self.sk),
-            jobs: JOB_WRITE_FAULT,
-        };
-        let cached = self.sk.connection().zcopy.mm.clone();
-        let mm = cached.filter(|r| r.is_mine() && !r.handler.is_closed());
-        let mm = match mm.map_or_else(protect::current, Ok) {
-            Ok(mm) => mm,
-            Err(_) => {
-                self.flight = Err(Refusal::Unsupported);
-                return;
-            }
-        };
-        self.flight = protect::protect(&mm, pages, owner);
-        let mut c = self.sk.connection();
-        let before = c.zcopy.get_mut().map(|z| z.mm.replace(mm));
-        drop(c);
-        drop(before);
-    }
+fn protect(sk: &SdpSock, pages: &Pages) -> Result<InFlight, Refusal> {
+    let owner = Holder {
+        sk: ARef::from(&**sk),
+        jobs: JOB_WRITE_FAULT,
+    };
+    let cached = sk.connection().zcopy.mm.clone();
+    let mm = match cached.filter(|r| r.is_mine() && !r.handler.is_closed()) {
+        Some(mm) => mm,
+        None => protect::current().map_err(|_| Refusal::Unsupported)?,
+    };
+    let flight = protect::protect(&mm, pages, owner);
+    let mut c = sk.connection();
+    let before = c.zcopy.get_mut().map(|z| z.mm.replace(mm));
+    drop(c);
+    drop(before);
+    flight
 }
 
 /// Handles a write fault on a block. Context: worker.
 pub(crate) fn on_write_fault(sk: &SdpSock) {
-    if local::on_write_fault(sk) {
-        return;
-    }
     let mut c = sk.connection();
-    let Some(z) = c.zcopy.get_mut() else {
-        return;
+    let any = match &c.local {
+        Some(local) => local.link.blocks_of(BlockUser::Writers).0 > 0,
+        None => c.zcopy.with(|z| z.blocks.want(jiffies())),
     };
-    if !z.blocks.want(jiffies()) {
+    if !any {
         return;
     }
-    z.touches.on_write_fault();
+    c.zcopy.with(|z| z.touches.on_write_fault());
     c.stats.async_touched += 1;
     c.expedite_blocks();
     c.check_for_writers(sk);
@@ -184,7 +155,7 @@ pub(crate) fn on_write_fault(sk: &SdpSock) {
 pub(crate) fn move_away(sk: &SdpSock) {
     let link = sk.with(|c| c.local.as_ref().map(|local| local.link.clone()));
     if let Some(link) = link {
-        return local::move_away(sk, &link);
+        return local::move_away(sk, &link, BlockUser::Writers);
     }
     loop {
         let mut c = sk.connection();

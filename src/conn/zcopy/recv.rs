@@ -211,10 +211,10 @@ fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let (Some(there), Some(endpoint), Some(z)) = (there, endpoint, zcopy.get_mut()) else {
         return false;
     };
+    let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
     let Some(posted) = memory.post(endpoint) else {
         return false;
     };
-    let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
     z.reading = Some(Transfer::new(posted, len, z.next_cookie()));
     c.progress();
     drop(c);

@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Send calls without a copy.
+//! Send calls without a copy that wait until their bytes are read or sent.
 //!
 //! While the oldest block of the call is in flight, the next ones are pinned and queued behind it.
 //! The queue is in the connection ([`super::tx_blocks`]). The call adds blocks, and waits for its
 //! oldest one. After a time without a reader, a signal or urgent data, the call recalls its blocks:
 //! unsent bytes return to its iterator.
 
-use super::super::SdpSock;
-use super::detached::{first_byte, push};
-use super::memory::{Added, PinnedCall, Waits};
+use super::super::{SdpSock, Threshold};
+use super::detached::push;
+use super::local::move_away;
+use super::memory::{Added, PinnedCall};
 use super::tx_blocks::call::Awaits;
+use super::tx_blocks::BlockUser;
 use super::waiting::{AfterSleep, Waiting};
+use super::{by_read, by_write, LEAST_TRANSFER};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
+use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 use kernel::prelude::*;
+
+/// Maximum number of blocks of a call on a local connection: one is pinned while another is read.
+const MOST_LOCAL: usize = 2;
+/// Number of bytes read after which a call on a local connection waits for the reader anew.
+const STEP: i64 = 65536;
+/// Maximum number of bytes at the end of a call on a local connection that are copied.
+const MOST_TAIL: usize = 128 << 10;
 
 /// Offers the next bytes of the call to the peer, starting with a block of `size` bytes
 /// ([`Connection::block_size`](super::Connection::block_size)): the peer reads them, or they are
@@ -34,7 +45,7 @@ pub(crate) fn send_blocks(
     size: usize,
     timeout: &mut isize,
 ) -> Result<bool> {
-    if !add_block(sk, message, size) {
+    if !add_block(sk, lock, message, size) {
         return Ok(false);
     }
     // added bytes that were not sent and must precede all others
@@ -43,7 +54,7 @@ pub(crate) fn send_blocks(
     loop {
         while left == 0 && end.is_ok() {
             let size = sk.connection().next_size(message.remaining());
-            if size == 0 || !add_block(sk, message, size) {
+            if size == 0 || !add_block(sk, lock, message, size) {
                 break;
             }
         }
@@ -68,28 +79,17 @@ pub(crate) fn send_blocks(
 
 /// Pins the next bytes of the call and offers them, which consumes them from its iterator. Returns
 /// false if that is not possible.
-fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
+fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
     if message.run(size).is_none_or(|(_, len)| len < least) {
         return false;
     }
-    let Some(first) = first_byte(message) else {
-        return false;
-    };
     let piece = message.piece(size);
-    let pin = PinnedCall::pin(sk, piece, least, |block, account| {
+    let pin = PinnedCall::pin_next(sk, message, piece, least, |block, message, account| {
         block.pin_source(message, size, PinTerm::Long, account)
     });
-    let Some(memory) = pin else {
-        return false;
-    };
-    let (size, left) = (memory.len(), message.remaining());
-    let added = push(sk, memory, first, Waits::Caller { left }) == Added::Block;
-    if added {
-        message.advance(size);
-    }
-    added
+    pin.is_some_and(|memory| push(sk, lock, message, memory, BlockUser::Call) == Added::Block)
 }
 
 /// Waits until the oldest block returns to the caller, or the connection is lost.
@@ -132,5 +132,102 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
             sk.connection().take_blocks_back();
             sk.progress();
         }
+    }
+}
+
+/// Adds the next bytes of a call on a local connection, which later waits for them
+/// ([`await_read`]). The last bytes are copied while the peer reads the others: then it has bytes
+/// left when the call is woken. `waits`: the call has added blocks.
+pub(crate) fn add_local(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    waits: bool,
+) -> Added {
+    let left = message.remaining();
+    let Some(end) = sk.local_end(lock) else {
+        return Added::Copy(left);
+    };
+    let ((own, _), at) = (end.link.blocks_of(BlockUser::Call), end.writer.position());
+    let free = end.link.space(sk, at);
+    let (least, tail) = {
+        let c = sk.connection();
+        let may = (by_read() || by_write()) && at as u64 >= c.zcopy.copy_until && free > 0;
+        let tail = match c.options.zcopy_threshold() {
+            Threshold::Adaptive => (message.taken().saturating_add(left) / 8).min(MOST_TAIL),
+            _ => 0,
+        };
+        let least = c.zcopy_threshold();
+        (least.filter(|_| may && c.has_block_space()), tail)
+    };
+    let size = left.saturating_sub(tail);
+    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !waits {
+        return Added::Copy(left);
+    }
+    if own >= MOST_LOCAL {
+        return Added::Full;
+    }
+    match add_block(sk, lock, message, size) {
+        true => Added::Block,
+        false => Added::Copy(left),
+    }
+}
+
+/// Waits until at most `most` blocks of a call on a local connection are unread. After a time
+/// without a reader, a signal, or the end of the stream, copies in the kernel replace the blocks:
+/// their bytes count as sent.
+///
+/// # Errors
+///
+/// `EPIPE`: the connection is lost; the message counts the bytes that were read. Other errors: a
+/// signal.
+pub(crate) fn await_read(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    most: usize,
+    timeout: &mut isize,
+) -> Result {
+    let link = sk.local_end(lock).ok_or(EPIPE)?.link.clone();
+    let (start, size) = (jiffies(), link.blocks_of(BlockUser::Call).1);
+    let mut waiting = Waiting::new(sk.with(|c| c.zcopy.timeout_of_advert()));
+    let (mut seen, mut back, mut result) = (link.arrived(), None, Ok(()));
+    loop {
+        let seq = sk.event_seq();
+        if sk.has_error() {
+            message.give_back(link.unsent().min(message.taken()));
+            return Err(EPIPE.into());
+        }
+        let (blocks, left) = link.blocks_of(BlockUser::Call);
+        if blocks <= most {
+            if back.is_none() {
+                let took = jiffies().wrapping_sub(start);
+                sk.with(|c| c.zcopy.with(|z| z.taken_up(took)));
+            }
+            let read = size.saturating_sub(back.unwrap_or(left));
+            trace::zero_copy(sk, ZeroCopy::ReadByPeer, size as u32, read as u32);
+            return result;
+        }
+        if link.arrived().wrapping_sub(seen) >= STEP {
+            seen = link.arrived();
+            waiting.restart();
+        }
+        let over = sk.shutdown() & SEND_SHUTDOWN != 0;
+        let turn = waiting.sleep(sk, lock, seq, over, timeout, |lock, limit| {
+            sk.wait_local(lock, seq, limit)
+        });
+        match turn {
+            AfterSleep::Look if back.is_none() => continue,
+            AfterSleep::Look => {}
+            AfterSleep::Interrupted => result = Err(interrupted(*timeout)),
+            AfterSleep::TakeBack if over => result = Err(EPIPE.into()),
+            AfterSleep::TakeBack => {}
+        }
+        if back.is_none() {
+            back = Some(left);
+            let at = link.arrived().wrapping_add(link.unsent() as i64) as u64;
+            sk.with(|c| c.zcopy.with(|z| z.not_taken_up(at, size as u32, 0)));
+        }
+        move_away(sk, &link, BlockUser::Call);
     }
 }

@@ -17,6 +17,17 @@ use crate::protocol::Block;
 
 pub(crate) const MOST_BLOCKS: usize = 8;
 
+/// User of a block at the sender's end. Without a call, the block is *detached*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockUser {
+    /// A call that waits until the block is sent.
+    Call,
+    /// Nobody, or the receiver of a notification.
+    Nobody,
+    /// Tasks that write to the block, which is write-protected; its bytes may be moved.
+    Writers,
+}
+
 #[derive(Debug)]
 struct TxBlock<M> {
     advert: Advert<M>,
@@ -26,8 +37,7 @@ struct TxBlock<M> {
     at: u64,
     /// Set if the peer has read the block to its end.
     finished: bool,
-    /// Set if no call waits for the block.
-    detached: bool,
+    user: BlockUser,
     /// Set if the unsent rest returns to its call.
     recalled: bool,
     /// Number of bytes from its start that were posted as WRITE or message, or read by the peer
@@ -35,8 +45,6 @@ struct TxBlock<M> {
     posted: u32,
     /// Number of these that were posted in messages.
     in_messages: u32,
-    /// Set if the memory is write-protected; its bytes may be moved.
-    protected: bool,
     /// Time since which a writer has waited (jiffies).
     wanted: Option<usize>,
     /// Set if no memory was available to move its bytes to.
@@ -46,6 +54,10 @@ struct TxBlock<M> {
 }
 
 impl<M> TxBlock<M> {
+    fn is_detached(&self) -> bool {
+        self.user != BlockUser::Call
+    }
+
     /// Returns the offset of the rest that the peer does not read, if any.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
@@ -72,16 +84,6 @@ impl<M> TxBlock<M> {
     fn is_sent(&self) -> bool {
         self.finished || self.advert.done == self.advert.segment.size
     }
-}
-
-/// A detached block that is sent.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Retired<M> {
-    pub(crate) memory: M,
-    /// Size in bytes.
-    pub(crate) size: u32,
-    /// Bytes that went in messages.
-    pub(crate) in_messages: u32,
 }
 
 /// Next step of the blocks.
@@ -149,7 +151,7 @@ impl<M> TxBlocks<M> {
     /// Returns the unsent bytes of detached blocks.
     pub(crate) fn detached_bytes(&self) -> usize {
         let left = |b: &TxBlock<M>| b.advert.segment.size.saturating_sub(b.advert.done) as usize;
-        self.iter().filter(|b| b.detached).map(left).sum()
+        self.iter().filter(|b| b.is_detached()).map(left).sum()
     }
 
     /// Returns true if a detached block can be added.
@@ -167,7 +169,7 @@ impl<M> TxBlocks<M> {
         advert: Advert<M>,
         first: u8,
         at: u64,
-        detached: bool,
+        user: BlockUser,
     ) -> Result<(), M> {
         let Some(place) = self.blocks.get_mut(self.count) else {
             return Err(advert.memory);
@@ -177,11 +179,10 @@ impl<M> TxBlocks<M> {
             first,
             at,
             finished: false,
-            detached,
+            user,
             recalled: false,
             posted: 0,
             in_messages: 0,
-            protected: false,
             wanted: None,
             stuck: false,
             away: false,
@@ -218,7 +219,7 @@ impl<M> TxBlocks<M> {
                 cookie: advert.cookie,
                 offset,
                 len: size.saturating_sub(offset),
-                written: !block.detached && block.posted > 0 && block.in_messages == 0,
+                written: !block.is_detached() && block.posted > 0 && block.in_messages == 0,
             },
             (_, None) => Next::Ending(size.saturating_sub(advert.done)),
         };
@@ -309,30 +310,17 @@ impl<M> TxBlocks<M> {
 
     /// Withdraws unsent adverts of detached blocks: bytes behind them are urgent.
     pub(crate) fn expedite(&mut self) {
-        let unsent = |b: &&mut TxBlock<M>| b.detached && b.advert.is_unsent();
+        let unsent = |b: &&mut TxBlock<M>| b.is_detached() && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {
             block.advert.finish();
         }
-    }
-
-    /// Takes out a detached block that is sent, the oldest first.
-    pub(crate) fn retire(&mut self) -> Option<Retired<M>> {
-        let at = self.iter().position(|b| b.detached)?;
-        let block = self.iter().nth(at)?;
-        let gone = block.advert.state == AdvertState::Invalid && block.is_sent();
-        let block = gone.then(|| self.remove(at)).flatten()?;
-        Some(Retired {
-            memory: block.advert.memory,
-            size: block.advert.segment.size,
-            in_messages: block.in_messages,
-        })
     }
 
     /// Handles the loss of the connection: detached blocks are released when the transport is
     /// destroyed; calls are notified.
     pub(crate) fn lost(&mut self) {
         for at in (0..self.count).rev() {
-            if self.iter().nth(at).is_some_and(|b| b.detached) {
+            if self.iter().nth(at).is_some_and(TxBlock::is_detached) {
                 drop(self.remove(at));
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a call that waits for them.
+//! Blocks of a call that waits for them, and the end of all blocks.
 
 use super::super::advert::AdvertState;
 use super::{TxBlock, TxBlocks};
@@ -19,7 +19,7 @@ pub(crate) enum Awaits {
     Nothing { lost: bool },
 }
 
-/// A block that returns to its call.
+/// A block that is sent, or returns to its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Returned<M> {
     pub(crate) memory: M,
@@ -59,7 +59,7 @@ impl<M> TxBlock<M> {
 impl<M> TxBlocks<M> {
     /// Returns the blocks of a waiting call.
     pub(super) fn of_call(&self) -> impl Iterator<Item = &TxBlock<M>> {
-        self.iter().filter(|b| !b.detached)
+        self.iter().filter(|b| !b.is_detached())
     }
 
     pub(crate) fn has_call(&self) -> bool {
@@ -76,7 +76,7 @@ impl<M> TxBlocks<M> {
     /// Returns true if the next block belongs to a call.
     pub(crate) fn is_next_of_call(&self) -> bool {
         let next = self.iter().find(|b| !b.is_passed());
-        next.is_some_and(|b| !b.detached)
+        next.is_some_and(|b| !b.is_detached())
     }
 
     /// Returns the bytes of the call that are neither posted nor advertised.
@@ -91,7 +91,7 @@ impl<M> TxBlocks<M> {
 
     /// Recalls the call's blocks: the peer may no longer read them, and the unsent rest returns.
     pub(crate) fn recall(&mut self) {
-        for block in self.iter_mut().filter(|b| !b.detached) {
+        for block in self.iter_mut().filter(|b| !b.is_detached()) {
             if block.advert.is_unsent() {
                 block.advert.finish();
             }
@@ -108,7 +108,17 @@ impl<M> TxBlocks<M> {
     /// Takes the call's oldest block out, if it has returned. `whole`: all bytes before it have
     /// returned, too.
     pub(crate) fn take(&mut self, whole: bool) -> Option<Returned<M>> {
-        let at = self.iter().position(|b| !b.detached)?;
+        let at = self.iter().position(|b| !b.is_detached())?;
+        self.take_at(at, whole)
+    }
+
+    /// Takes the oldest detached block out, if it is sent.
+    pub(crate) fn retire(&mut self) -> Option<Returned<M>> {
+        let at = self.iter().position(TxBlock::is_detached)?;
+        self.take_at(at, true)
+    }
+
+    fn take_at(&mut self, at: usize, whole: bool) -> Option<Returned<M>> {
         let back = matches!(self.iter().nth(at)?.awaits(), Awaits::Nothing { .. });
         let block = back.then(|| self.remove(at)).flatten()?;
         let unread = !block.is_sent() && block.posted == 0;

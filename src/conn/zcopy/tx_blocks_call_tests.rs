@@ -3,7 +3,7 @@
 //! Blocks of a waiting call.
 
 use super::super::tests::{blocks, invalidate, take, take_behind, unregistered};
-use super::super::Next;
+use super::super::{BlockUser, Next};
 use super::*;
 
 /// Returns cookie and offset of the next rest.
@@ -18,7 +18,7 @@ fn rest(b: &TxBlocks<u64>) -> Option<(u64, u32)> {
 fn new(count: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
-        assert!(b.push(unregistered(cookie), 0, 0, false).is_ok());
+        assert!(b.push(unregistered(cookie), 0, 0, BlockUser::Call).is_ok());
     }
     b
 }

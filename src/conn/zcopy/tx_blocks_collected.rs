@@ -2,7 +2,7 @@
 
 //! Blocks queued in the stream while their bytes are still being collected.
 
-use super::{Advert, TxBlock, TxBlocks};
+use super::{Advert, BlockUser, TxBlock, TxBlocks};
 
 impl<M> TxBlocks<M> {
     /// Queues a detached block whose bytes are still being [added](Self::grow). Later bytes are not
@@ -12,7 +12,7 @@ impl<M> TxBlocks<M> {
     ///
     /// Returns the memory if [`TxBlocks::has_space`] is false.
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
-        self.push(advert, first, at, true)?;
+        self.push(advert, first, at, BlockUser::Nobody)?;
         if let Some(block) = self.iter_mut().last() {
             block.away = true;
         }

@@ -75,11 +75,12 @@ impl Model {
         if self.detached && self.rng.below(5) == 0 {
             advert.finish();
         }
-        let pushed = self.blocks.push(advert, 0, self.copied, self.detached);
-        assert!(pushed.is_ok());
-        if self.detached && self.rng.below(2) == 0 {
-            self.blocks.mark_protected();
-        }
+        let user = match self.detached {
+            false => BlockUser::Call,
+            true if self.rng.below(2) == 0 => BlockUser::Writers,
+            true => BlockUser::Nobody,
+        };
+        assert!(self.blocks.push(advert, 0, self.copied, user).is_ok());
         self.starts.push(self.given);
         self.given += u64::from(size);
     }

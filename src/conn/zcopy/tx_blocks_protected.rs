@@ -3,7 +3,7 @@
 //! Blocks of write-protected memory. A thread that writes to a block waits. Its bytes are moved
 //! elsewhere as soon as nothing accesses them.
 
-use super::{AdvertState, TxBlock, TxBlocks};
+use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
 impl<M> TxBlock<M> {
     /// Returns true if a thread waits to write to the block and its unsent bytes can be moved.
@@ -19,18 +19,11 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Marks the newest block as write-protected.
-    pub(crate) fn mark_protected(&mut self) {
-        if let Some(block) = self.iter_mut().last() {
-            block.protected = true;
-        }
-    }
-
     /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if any
     /// block is protected.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
-        for block in self.iter_mut().filter(|b| b.protected) {
+        for block in self.iter_mut().filter(|b| b.user == BlockUser::Writers) {
             block.wanted.get_or_insert(now);
             any = true;
         }
@@ -72,7 +65,7 @@ impl<M> TxBlocks<M> {
         block.advert.memory = memory;
         (block.away, block.stuck) = (false, !copied);
         if copied {
-            (block.protected, block.wanted) = (false, None);
+            (block.user, block.wanted) = (BlockUser::Nobody, None);
         }
         Ok(())
     }

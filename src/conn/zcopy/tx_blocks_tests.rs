@@ -31,7 +31,7 @@ pub(super) fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
         assert!(b
-            .push(advert(cookie, 1000), cookie as u8, cookie * 1000, false)
+            .push(advert(cookie, 1000), cookie as u8, cookie * 1000, BlockUser::Call)
             .is_ok());
     }
     for cookie in 0..posted {
@@ -74,7 +74,7 @@ fn they_are_read_one_after_the_other() {
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     // the next one may follow while the peer reads
-    assert!(b.is_open() && b.push(advert(4, 1000), 4, 4000, false).is_ok());
+    assert!(b.is_open() && b.push(advert(4, 1000), 4, 4000, BlockUser::Call).is_ok());
     assert_eq!(b.posted(0), Some(4));
     for cookie in 1..5 {
         b.read(1000, true);
@@ -115,7 +115,7 @@ fn the_connection_is_lost() {
 fn a_new_one_is_registered_in_its_turn() {
     let mut b = TxBlocks::new();
     let new = unregistered;
-    assert!(b.push(new(0), 0, 0, false).is_ok() && b.push(new(1), 1, 0, false).is_ok());
+    assert!(b.push(new(0), 0, 0, BlockUser::Call).is_ok() && b.push(new(1), 1, 0, BlockUser::Call).is_ok());
     assert!(matches!(b.next(), Some((Next::New { memory: 0, .. }, 0))));
     b.registered(advert(0, 1000).segment);
     assert_eq!(next_key(&b), Some((0, 0)));
@@ -135,7 +135,7 @@ fn a_new_one_is_registered_in_its_turn() {
 fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
-        let pushed = b.push(advert(cookie, 1000), cookie as u8, 0, true);
+        let pushed = b.push(advert(cookie, 1000), cookie as u8, 0, BlockUser::Nobody);
         assert!(pushed.is_ok());
     }
     for cookie in 0..posted {
@@ -206,7 +206,7 @@ fn the_rest_of_a_detached_one_goes_in_its_place() {
 #[test]
 fn a_call_beside_detached_ones() {
     let mut b = detached(1, 1);
-    assert!(b.is_open() && b.push(advert(5, 1000), 5, 10, false).is_ok());
+    assert!(b.is_open() && b.push(advert(5, 1000), 5, 10, BlockUser::Call).is_ok());
     assert_eq!(b.posted(0), Some(5));
     assert_eq!(b.oldest(), Some((call::Awaits::Peer, false)));
     // the call times out
@@ -240,7 +240,7 @@ fn urgent_bytes_do_not_wait_for_readers() {
 fn death_at_every_step_of_a_detached_one() {
     for step in 0..5 {
         let mut b = detached(3, 2);
-        assert!(b.push(advert(7, 1000), 7, 0, false).is_ok());
+        assert!(b.push(advert(7, 1000), 7, 0, BlockUser::Call).is_ok());
         for now in 0..step {
             match now {
                 0 => assert!(b.read(10, false)),

@@ -91,6 +91,11 @@ impl Waiting {
         }
     }
 
+    /// Starts the time of the advert anew.
+    pub(super) fn restart(&mut self) {
+        self.since = jiffies();
+    }
+
     /// Sleeps until an event after `seq` that does not depend on the peer's program. Returns true
     /// after a fatal signal.
     pub(super) fn sleep_through(&mut self, sk: &SdpSock, lock: &mut Locked<'_>, seq: i32) -> bool {
