@@ -47,19 +47,6 @@ fn they_are_written_one_after_the_other() {
 }
 
 #[test]
-fn a_refused_one_goes_in_messages() {
-    let mut b = blocks(2, 2);
-    assert_eq!(b.returned(300), Some(300));
-    invalidate(&mut b);
-    // another block after it would have to wait
-    assert!(rest(&b) == Some((0, 300)) && !b.is_open());
-    assert!(b.rest_posted(700, true));
-    b.rest_gone(0, 700);
-    assert_eq!(take(&mut b), Some((0, 1000, true)));
-    assert_eq!(rest(&b), Some((1, 0)));
-}
-
-#[test]
 fn more_than_there_is_space_for_returns() {
     let mut b = new(3);
     b.pass_over();
@@ -99,17 +86,4 @@ fn adverts_that_meet_a_waiting_reader_are_written() {
         b.rest_gone(cookie, 1000);
         assert_eq!(take(&mut b), Some((cookie, 1000, false)));
     }
-}
-
-#[test]
-fn the_connection_is_lost_during_a_write() {
-    let mut b = new(2);
-    b.pass_over();
-    b.rest_posted(400, false);
-    b.rest_gone(0, 100);
-    b.lost();
-    assert_eq!(b.oldest(), Some((Awaits::Nothing { lost: true }, false)));
-    assert_eq!(take(&mut b).map(|t| t.1), Some(100));
-    assert_eq!(take_behind(&mut b).map(|t| t.1), Some(0));
-    assert!(b.is_empty() && b.next().is_none());
 }

@@ -54,17 +54,6 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
 }
 
 #[test]
-fn hurried_while_it_is_collected() {
-    let mut b = TxBlocks::new();
-    open(&mut b, 1, 0);
-    b.expedite();
-    b.grow(1, 100);
-    assert_eq!(b.retire(), None);
-    assert_eq!(b.moved(1, 11, true), Ok(()));
-    assert!(matches!(b.next(), Some((Next::Rest { len: 200, .. }, 0))));
-}
-
-#[test]
 fn lost_while_it_is_collected() {
     let mut b = TxBlocks::new();
     open(&mut b, 1, 0);

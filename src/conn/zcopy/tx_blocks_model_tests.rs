@@ -30,6 +30,8 @@ struct Model {
     arrived: u64,
     /// Positions of each block and of each copied byte.
     starts: Vec<u64>,
+    /// Bytes of each block that went in messages.
+    in_messages: Vec<u32>,
     copies: Vec<u64>,
     /// Adverts of the peer: cookie, size, bytes read.
     held: Vec<(u64, u32, u32)>,
@@ -57,6 +59,7 @@ impl Model {
             copied_sent: 0,
             arrived: 0,
             starts: Vec::new(),
+            in_messages: Vec::new(),
             copies: Vec::new(),
             held: Vec::new(),
             space: 0,
@@ -82,6 +85,7 @@ impl Model {
         };
         assert!(self.blocks.push(advert, 0, self.copied, user).is_ok());
         self.starts.push(self.given);
+        self.in_messages.push(0);
         self.given += u64::from(size);
     }
 
@@ -150,6 +154,7 @@ impl Model {
     fn retires(&mut self) {
         while let Some(r) = self.blocks.retire() {
             assert_eq!(r.memory, self.taken);
+            assert_eq!(r.in_messages, self.in_messages[self.taken as usize]);
             self.taken += 1;
         }
     }
@@ -157,6 +162,9 @@ impl Model {
     fn call_takes(&mut self) {
         while let Some(block) = self.blocks.take(self.left == 0) {
             assert_eq!(block.memory, self.taken);
+            let in_messages = self.in_messages[self.taken as usize];
+            assert_eq!(block.in_messages, in_messages);
+            assert!(block.refused || in_messages == 0 || self.left > 0);
             self.taken += 1;
             self.left += u64::from(block.size - block.done);
         }
@@ -209,7 +217,10 @@ impl Model {
                 let message = self.space == 0;
                 let space = if message { len } else { self.space };
                 let n = len.min(space).min(1 + self.rng.below(4) as u32);
-                self.blocks.rest_posted(n, message);
+                assert_eq!(self.blocks.rest_posted(n, message), n == len);
+                if message {
+                    self.in_messages[cookie as usize] += n;
+                }
                 self.under_way.push((cookie, n));
                 self.space -= if message { 0 } else { n };
                 self.arrived += u64::from(n);

@@ -31,7 +31,12 @@ pub(super) fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
         assert!(b
-            .push(advert(cookie, 1000), cookie as u8, cookie * 1000, BlockUser::Call)
+            .push(
+                advert(cookie, 1000),
+                cookie as u8,
+                cookie * 1000,
+                BlockUser::Call
+            )
             .is_ok());
     }
     for cookie in 0..posted {
@@ -104,31 +109,15 @@ fn the_connection_is_lost() {
     b.read(1000, true);
     b.read(10, false);
     b.lost();
-    assert!(!b.is_open());
+    assert!(!b.is_open() && b.next().is_none());
+    assert_eq!(
+        b.oldest(),
+        Some((call::Awaits::Nothing { lost: true }, true))
+    );
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     assert_eq!(take(&mut b), Some((1, 10, true)));
     assert_eq!(take_behind(&mut b), Some((2, 0, false)));
     assert!(b.is_empty());
-}
-
-#[test]
-fn a_new_one_is_registered_in_its_turn() {
-    let mut b = TxBlocks::new();
-    let new = unregistered;
-    assert!(b.push(new(0), 0, 0, BlockUser::Call).is_ok() && b.push(new(1), 1, 0, BlockUser::Call).is_ok());
-    assert!(matches!(b.next(), Some((Next::New { memory: 0, .. }, 0))));
-    b.registered(advert(0, 1000).segment);
-    assert_eq!(next_key(&b), Some((0, 0)));
-    assert_eq!(b.posted(0), Some(0));
-    // the second block cannot be advertised: its bytes are sent in messages
-    assert!(matches!(b.next(), Some((Next::New { memory: 1, .. }, 0))));
-    b.pass_over();
-    assert!(b.read(1000, true));
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-    assert!(b.rest_posted(1000, true));
-    b.rest_gone(1, 1000);
-    assert_eq!(take(&mut b), Some((1, 1000, true)));
 }
 
 /// Returns detached blocks of 1,000 bytes, the first `posted` of them advertised.
@@ -144,63 +133,8 @@ fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     b
 }
 
-fn retire(b: &mut TxBlocks<u64>) -> Option<(u64, bool)> {
-    b.retire().map(|r| (r.memory, r.in_messages > 0))
-}
-
-#[test]
-fn nobody_waits_for_a_detached_one() {
-    let mut b = detached(2, 2);
-    assert_eq!((b.detached_bytes(), b.has_call()), (2000, false));
-    assert!(b.read(1000, true));
-    // not before the peer's access has ended
-    assert_eq!((retire(&mut b), b.detached_bytes()), (None, 1000));
-    invalidate(&mut b);
-    assert_eq!(retire(&mut b), Some((0, false)));
-    assert_eq!(retire(&mut b), None);
-    assert!(b.read(1000, true));
-    invalidate(&mut b);
-    assert_eq!(retire(&mut b), Some((1, false)));
-    assert!(b.is_empty() && b.detached_bytes() == 0);
-}
-
-#[test]
-fn the_rest_of_a_detached_one_goes_in_its_place() {
-    let mut b = detached(3, 2);
-    assert!(b.read(300, false));
-    assert_eq!(b.returned(400), Some(100));
-    // nothing is sent before the peer's access has ended, not even an unadvertised block
-    assert_eq!(b.next(), Some((Next::Ending(600), 0)));
-    invalidate(&mut b);
-    let rest = |memory, cookie, offset| Next::Rest {
-        memory,
-        cookie,
-        offset,
-        len: 1000 - offset,
-        written: false,
-    };
-    assert_eq!(b.next(), Some((rest(&0, 0, 400), 0)));
-    b.rest_posted(250, true);
-    assert_eq!(b.next(), Some((rest(&0, 0, 650), 0)));
-    b.rest_posted(350, true);
-    assert_eq!(b.next(), Some((rest(&1, 1, 0), 0)));
-    assert!(b.is_sending());
-    // the result includes the bytes that were sent
-    assert_eq!(retire(&mut b), None);
-    b.rest_gone(0, 250);
-    assert_eq!(retire(&mut b), None);
-    b.rest_gone(0, 350);
-    assert_eq!(retire(&mut b), Some((0, true)));
-    assert!(!b.is_sending());
-    b.rest_posted(1000, true);
-    // the third one is advertised after all
-    assert_eq!(next_key(&b), Some((2, 0)));
-    assert_eq!(b.posted(0), Some(2));
-    b.rest_gone(1, 1000);
-    assert_eq!(retire(&mut b), Some((1, true)));
-    assert!(b.read(1000, true));
-    invalidate(&mut b);
-    assert_eq!(retire(&mut b), Some((2, false)));
+fn retire(b: &mut TxBlocks<u64>) -> Option<u64> {
+    b.retire().map(|r| r.memory)
 }
 
 #[test]
@@ -222,7 +156,7 @@ fn a_call_beside_detached_ones() {
     ));
     b.rest_posted(900, true);
     b.rest_gone(0, 900);
-    assert_eq!(retire(&mut b), Some((0, true)));
+    assert_eq!(retire(&mut b), Some(0));
 }
 
 #[test]
