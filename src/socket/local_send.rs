@@ -247,7 +247,7 @@ fn queue(
 /// many unread bytes for the memory, or the peer reads nothing any more.
 #[cold]
 fn extend(link: &LocalLink, writer: &mut Writer<Offered>, want: usize) -> Result<bool> {
-    let idle = link.unsent() == 0;
+    let idle = link.copied() == 0;
     let mut size = match want {
         _ if want > MIDDLE || !idle => LARGE,
         _ if want > SMALL => MIDDLE,

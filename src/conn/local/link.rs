@@ -206,12 +206,16 @@ impl LocalLink {
         self.peer.rcvbuf() / 2
     }
 
-    /// Returns the number of bytes beyond the peer's receive buffer, without those of blocks.
+    /// Returns the number of unread bytes without those of blocks.
+    pub(crate) fn copied(&self) -> usize {
+        let pinned = self.outgoing().blocks.pinned();
+        self.unsent().saturating_sub(pinned)
+    }
+
+    /// Returns the number of copied bytes beyond the peer's receive buffer, which count as not
+    /// arrived.
     pub(crate) fn queued(&self) -> usize {
-        let copied = self
-            .unsent()
-            .saturating_sub(self.outgoing().blocks.pinned());
-        copied.saturating_sub(self.window())
+        self.copied().saturating_sub(self.window())
     }
 
     /// Returns the space for bytes at `position`, the end of the outgoing stream.
