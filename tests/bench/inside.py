@@ -63,9 +63,7 @@ def round_trips(here):
 def many(system, mode, size, connections, seconds, here=False):
     """Measures several connections in one thread of each end."""
     words, limit = [mode, HERE if here else PEER, port(), size, connections], seconds * 6 + 30
-    if system == "rsockets":
-        clients = servers = ["env", f"LD_PRELOAD={NEWER}/librspreload.so", "/tmp/many", "tcp"]
-    elif system == "raw":
+    if system == "raw":
         clients, servers = (["/tmp/verbs", device, GID_INDEX[device]] for device in ("rxe0", "rxe1"))
     else:
         clients = servers = ["/tmp/many", SYSTEMS.get(system, system)]
@@ -74,11 +72,6 @@ def many(system, mode, size, connections, seconds, here=False):
     commands, driver, _ = serve_and_drive(servers, clients, words, seconds, limit, here)
     return {"commands": commands} | (driver if mode == "idle" else round_trips(driver))
 
-
-# Libraries of another rdma-core (scripts/bench --rdma-core).
-NEWER = Path("/share/rdma-core")
-if NEWER.is_dir():
-    os.environ["LD_LIBRARY_PATH"] = str(NEWER)
 
 CLIENT = Resident(["/tmp/sockets", "-"])
 SERVERS = {False: Resident(["nsenter", "--net=/run/netns/peer", "/tmp/sockets", "-"]), True: Resident(["/tmp/sockets", "-"])}

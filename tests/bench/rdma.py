@@ -21,9 +21,8 @@ def plan(options):
     # perftest sets up its queue pairs only once; no comparison is possible.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]
-    # a completion channel has no edges, and rsockets have epoll since rdma-core 65, without edges
-    watched = {"epoll": ["sdp", "raw", *["rsockets"] * bool(options.rdma_core), "tcp"], "edge": ["sdp", "tcp"]}
-    points += [(*point, watched[point[0]]) for point in watched_points()]
+    # rsockets cannot be in an epoll, and a completion channel has no edges.
+    points += [(*point, ["sdp", "raw", "tcp"] if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
     points += [(*point, ["sdp", "rsockets", "tcp"]) for point in call_points()]
     points += [(part, mode, PROXY_SIZE, 1, systems) for part, (mode, systems) in PROXIES.items()]
     points += [("check", mode, size, 1, [system]) for system, mode, size in CHECKS]
