@@ -106,8 +106,7 @@ struct sdp_info {
 	__u64	rx_read;
 	/* written by the peer to the memory of a receive call. */
 	__u64	rx_written;
-	/* Blocks of send calls that were advertised, and those that the peer did not read to the
-	 * end. */
+	/* Blocks of send calls that were advertised, and those not read to the end. */
 	__u64	src_avail_sent;
 	__u64	src_avail_returned;
 	/* Blocks that the peer has advertised, and number of refusals. */

@@ -211,8 +211,7 @@ static void rest(struct work_struct *work)
 	p->rest(p);
 }
 
-/* Prepares the protector for the calling process. A worker calls `run` for each event, and `rest`
- * on request. */
+/* Prepares the protector for the calling process. A worker calls `run` and `rest_fn`. */
 int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p),
 		       void (*rest_fn)(struct sdp_h_protect *p))
 {

@@ -174,8 +174,7 @@ bool sdp_h_try_decide(struct sock *sk, int job)
 	if (mutex_trylock(&s->decision))
 		return true;
 	atomic_or(job, &s->undecided);
-	/* pairs with the barrier of sdp_h_decided(): the holder sees the job, or has released the
-	 * mutex already */
+	/* pairs with sdp_h_decided(): the holder sees the job, or has released the mutex */
 	smp_mb__after_atomic();
 	if (!mutex_trylock(&s->decision))
 		return false;
