@@ -33,7 +33,7 @@ use crate::transport::{BlockId, Pinned};
 use core::mem::replace;
 
 /// Minimum size of a block that later calls do not continue: half of a receive buffer, as with
-/// [`crate::socket::splice`].
+/// `socket/splice.rs`.
 const LEAST: usize = LARGE_CHUNK / 2;
 
 /// Pages of a block being collected.
