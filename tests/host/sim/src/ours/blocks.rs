@@ -17,7 +17,7 @@ use crate::port::Outbox;
 use crate::rng::Rng;
 use crate::zcopy::advert::{Advert, AdvertState};
 use crate::zcopy::tx_blocks::call::Awaits;
-use crate::zcopy::tx_blocks::{Next, TxBlocks};
+use crate::zcopy::tx_blocks::{BlockUser, Next, TxBlocks};
 
 /// Position of a block among the copied bytes, and its size.
 #[derive(Clone, Copy, Debug)]
@@ -168,11 +168,13 @@ impl Blocks {
             // the peer has refused other blocks
             advert.finish();
         }
-        let pushed = self.queue.push(advert, 0, self.copied, !call);
+        let user = match call {
+            true => BlockUser::Call,
+            false if rng.one_in(2) => BlockUser::Writers,
+            false => BlockUser::Nobody,
+        };
+        let pushed = self.queue.push(advert, 0, self.copied, user);
         pushed.expect("room");
-        if !call && rng.one_in(2) {
-            self.queue.mark_protected();
-        }
     }
 
     /// Handles some or all pending completions, ends of access, and completed blocks.
