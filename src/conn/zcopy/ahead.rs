@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Order of the stream around blocks: the bytes before a block, its advert, and the rest that the
-//! peer has not read.
+//! Order of the stream around blocks: the bytes before a block, its advert, and unread bytes.
 
 use super::super::{Connection, Wakeup, Wakeups};
 use super::tx_blocks::Next;
@@ -21,7 +20,7 @@ pub(crate) struct NextTx {
     pub(crate) more: bool,
     /// Block to advertise after these bytes.
     pub(crate) source: Option<Block>,
-    /// Memory and cookie of the bytes, if they belong to a block.
+    /// Memory and cookie of the queued bytes, if they belong to a block.
     pub(crate) rest: Option<(BlockSpan, u64)>,
 }
 
@@ -60,7 +59,7 @@ impl Connection {
         let Some((next, at)) = self.zcopy.blocks.next() else {
             return;
         };
-        // bytes queued after the block are sent after it
+        // bytes queued behind a block are sent after it
         ahead.unsent = at.saturating_sub(self.tx.sent()) as usize;
         ahead.more = true;
         if let Next::Advert(block) = next {
@@ -123,8 +122,7 @@ impl Connection {
     }
 
     /// Handles the next block, except by messages: advertises it, writes its rest to a waiting
-    /// reader of the peer, or selects another method. Returns true if the caller has to check
-    /// again.
+    /// reader of the peer, or selects another method. Returns true to check again.
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
@@ -237,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Records completed bytes of the rest of a block.
+    /// Records completed bytes of a block's rest.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.blocks.rest_gone(cookie, bytes));
         self.alive.progress(jiffies());

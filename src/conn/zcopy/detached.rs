@@ -3,9 +3,10 @@
 //! Blocks that no call waits for: sends with `MSG_ZEROCOPY`, of programs and of io_uring.
 //!
 //! A call pins the next bytes, adds them to the connection's blocks ([`super::tx_blocks`]), and
-//! continues. Usually the peer reads them. The rest is sent from the same pages, by RDMA WRITE to a
-//! waiting reader of the peer or in messages. Each turn of the connection takes completed blocks
-//! out and releases their memory without the lock, which notifies the program ([`Notify`]).
+//! continues. Usually the peer reads these blocks. Bytes that the peer does not read are sent from
+//! the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. Each turn of the
+//! connection takes out completed blocks and releases their memory without the lock, with a
+//! [`Notify`].
 //!
 //! If the peer reads nothing, the memory stays pinned and charged to the sender. At most
 //! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or gets
@@ -131,7 +132,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
     }
     // there is space, as checked above
     let _ = z.blocks.push(advert, memory.first, tx.end(), user);
-    // corked bytes are sent before it
+    // corked bytes are sent before the block
     c.no_more();
     if idle {
         c.alive.progress(jiffies());
@@ -164,7 +165,7 @@ impl Connection {
                 continue;
             };
             let Ok(memory) = endpoint.take_back(memory.id) else {
-                // released with the transport
+                // the memory is released with the transport
                 continue;
             };
             wakeups.add(Wakeup::Released);

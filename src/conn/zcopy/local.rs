@@ -12,7 +12,7 @@ use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::time::{milliseconds, Jiffies};
 
-/// Time after which a copy is attempted again for which there was no memory.
+/// Pause after which a copy that found no memory is attempted again.
 const PAUSE: Jiffies = milliseconds(100);
 
 /// Adds memory to the stream, or releases it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Zero copy: data is transferred by RDMA between the pages of the send call and those of the
-//! receive call.
+//! Zero copy: RDMA between the pages of the send call and those of the receive call.
 //!
 //! [`Zcopy`] is the state of one connection, allocated at its first large send or advert. In each
 //! direction one call at a time uses zero copy, while others copy or wait; detached sends are not
@@ -22,17 +21,17 @@
 //!
 //! **Which end advertises.** The end that is ahead advertises. A blocking send call of at least the
 //! threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting reader of the
-//! peer; without such a reader, it advertises them. The other end reads them within a blocking
-//! receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at once, so it
-//! gets them as Data. If the peer does not react, the sender waits little longer than recent
-//! transfers took, takes its blocks back and copies. A receive call that would sleep, and has a
-//! buffer of at least the threshold, advertises it, once the peer has sent large blocks. Without a
-//! threshold the sender measures whether zero copy is faster ([`policy`]).
+//! peer; without such a reader, it advertises them. The receiver reads these bytes by RDMA in a
+//! blocking receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at
+//! once, and gets them as Data. If the peer does not react, the sender waits little longer than
+//! recent transfers took, takes its blocks back and copies. A receive call that would sleep, and
+//! has a buffer of at least the threshold, advertises it, once the peer has sent large blocks.
+//! Without a threshold the sender measures whether zero copy is faster ([`policy`]).
 //!
 //! **Which call waits.** Usually the call that pinned the pages stays until their release, which
 //! depends on no peer once the connection is lost. A call with `MSG_ZEROCOPY` does not wait: its
 //! blocks are *detached* and go either way in their place in the stream. A later turn of the
-//! connection releases them, which notifies the program.
+//! connection releases such blocks, which notifies the program.
 //!
 //! [`crate::transport`] describes the owner of the pages at each step.
 
@@ -89,7 +88,7 @@ const CANCEL_TIME: Jiffies = milliseconds(10_000);
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 /// Maximum number of blocks copied after adverts that were not read.
 const MOST_SKIPS: u32 = 64;
-/// Blocks of memory that wait for release here; a worker releases further ones.
+/// Blocks of memory that wait for release by this connection; a worker releases further ones.
 const MOST_RELEASED: usize = 4;
 
 /// Flag in the cookie of a WRITE or message with the rest of a block; the other bits are the
@@ -143,7 +142,7 @@ impl ZcopyBox {
         self.0.as_ref().is_some_and(posted)
     }
 
-    /// Runs `f` on the state, if there is one.
+    /// Runs `f` on the zero-copy state, if it is allocated.
     pub(crate) fn with<R: Default>(&mut self, f: impl FnOnce(&mut Zcopy) -> R) -> R {
         self.get_mut().map(f).unwrap_or_default()
     }
@@ -158,7 +157,7 @@ impl Deref for ZcopyBox {
     }
 }
 
-/// Zero copy of one connection. Protected by `Socket::connection`.
+/// Zero copy of one connection. `Socket::connection` protects it.
 pub(crate) struct Zcopy {
     /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,
@@ -223,8 +222,7 @@ impl Zcopy {
         self.touches = FaultRate::new();
     }
 
-    /// Returns true if the completion of a work request makes progress, so that its notification is
-    /// needed.
+    /// Returns true if the completion of a work request makes progress, and must notify.
     pub(crate) fn is_busy(&self) -> bool {
         self.blocks.adverts().any(Advert::is_ending)
             || self.blocks.is_sending()
@@ -283,7 +281,7 @@ impl Zcopy {
 }
 
 impl Connection {
-    /// Returns the least number of bytes for zero copy, if it is on.
+    /// Returns the least number of bytes for zero copy, if zero copy is on.
     pub(crate) fn zcopy_threshold(&self) -> Option<usize> {
         self.options.zcopy_threshold().bytes()
     }
@@ -322,15 +320,14 @@ impl Connection {
             _ => zcopy,
         };
         if let Some(p) = &mut self.protocol {
-            // so that several blocks may be outstanding, and the peer's readers advertise their
-            // memory
+            // several blocks may then be outstanding, and the peer's readers advertise their memory
             p.set_pipelined(pipelined);
         }
         zcopy
     }
 
     /// Records a complete call of `bytes` bytes that began at time `start` ([`nanoseconds`]).
-    /// `run`: its longest run, which determined the method.
+    /// `run`: the call's longest run, which determined the method.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
@@ -357,7 +354,7 @@ impl Connection {
 
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
-        // one of these queues contains the block, unless it was lost
+        // one of these queues contains the block, unless the block was lost
         let _ = self
             .zcopy
             .with(|z| z.adverts().any(|a| a.invalidated(cookie)));
@@ -393,12 +390,12 @@ impl SdpSock {
         })
     }
 
-    /// Aborts the connection: a call must not wait for its memory any longer.
+    /// Aborts the connection when a call must not wait for its memory any longer.
     fn give_up(&self) {
         let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(CloseEvent::Failed, ECONNABORTED);
-            // also if both streams had ended and the endpoint still existed
+            // needed even if both streams had ended and the endpoint still existed
             c.zcopy.with(Zcopy::lost);
             (c.endpoint.take(), c.unlock())
         };

@@ -11,7 +11,7 @@
 //! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times this leaves the
 //!    processor to others.
 //! 5. A new connection starts with the typical ratio of its kind of device ([`Kind`]).
-//! 6. Calls are timed. After [`FIRST_REST`] bytes a few sends try the other method.
+//! 6. The connection times its calls. After [`FIRST_REST`] bytes a few sends try the other method.
 //! 7. The new ratio is the mean of the old one and that of the trial.
 //! 8. While trials change nothing, each comes after four times as many bytes as the last, so that
 //!    their cost is negligible. A trial that changes the method is verified soon.
@@ -19,14 +19,14 @@
 //!    buffers.
 //! 10. Connections share no results: peers differ.
 
-/// Sends below this many bytes are always copied: pinning and advertising them takes longer.
+/// Sends below this many bytes are always copied: pinning and advertising takes longer.
 pub(crate) const SMALLEST: usize = 64 << 10;
 
 /// Minimum size of the second and third class in bytes.
 const LARGER: usize = 256 << 10;
 const LARGEST: usize = 1 << 20;
 
-/// A ratio of 1.
+/// The fixed-point ratio 1.
 const ONE: u64 = 1024;
 /// Ratio within measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
@@ -43,8 +43,7 @@ const FIRST_REST: u64 = 16 << 20;
 const LONGEST_REST: u64 = 1 << 30;
 /// Timed bytes of a trial.
 const TRIAL: u64 = 1 << 20;
-/// Untimed bytes after a change to zero copy, and to copying: the buffers of both ends have to
-/// drain or to fill.
+/// Untimed bytes after a change to zero copy, and to copying: buffers have to drain or to fill.
 const DRAIN: u64 = 1 << 19;
 const FILL: u64 = 2 << 20;
 /// Approximate window in bytes of the mean for the current method.
@@ -111,11 +110,11 @@ struct Size {
     trying: bool,
     /// Bytes left that are not timed.
     warm_up: u64,
-    /// Bytes until the end of the trial, or until the next one.
+    /// Number of bytes until the end of the trial, or until the next trial.
     left: u64,
     /// Bytes until the trial after that.
     rest: u64,
-    /// Cost of the method that the ratio selects, and of the other one.
+    /// Cost of the method that the ratio selects, and of the other method.
     own: Cost,
     other: Cost,
 }
@@ -234,8 +233,7 @@ impl Policy {
         self.size(bytes).is_some_and(|s| s.is_direct())
     }
 
-    /// Begins a send of this many bytes. Returns true if sends of any class on this connection are
-    /// zero copy now.
+    /// Begins a send of this many bytes. Returns true if sends of any class are zero copy now.
     pub(crate) fn begins(&mut self, bytes: usize) -> bool {
         if let Some(size) = self.size(bytes) {
             size.used = true;

@@ -8,7 +8,7 @@ const MIB: usize = 1 << 20;
 const SIZES: [usize; 4] = [SMALLEST, 300_000, MIB, 4 * MIB];
 const KINDS: [Kind; 3] = [Kind::Adapter, Kind::Software, Kind::Local];
 
-/// Model of a device and the buffers of both ends. A call copies to them while they have space.
+/// Model of a device and the buffers of both ends, to which a call copies while they have space.
 #[derive(Clone)]
 struct Model {
     /// Nanoseconds that the device takes for a mebibyte: copied, and with zero copy.
@@ -193,7 +193,7 @@ fn where_it_changes() {
             (10.0, 40.0),
         ] {
             let model = Model::new(copied, directly);
-            // the policy has to find it first, within the longest pause between trials
+            // the policy has to detect the change first, within the longest pause between trials
             share(&mut policy, &model, size, 5000 * MIB);
             let s = share(&mut policy, &model, size, 2000 * MIB);
             assert!(s > 0.97, "{size}, {copied} and {directly}: {s}");
@@ -248,7 +248,7 @@ fn sizes_do_not_disturb_each_other() {
 
 #[test]
 fn who_computes_between_sends_goes_by_the_call() {
-    // the buffers are empty by then: the call only copies, and the program continues
+    // the buffers are empty by then, so the call only copies, and the program continues
     for size in [SMALLEST, MIB] {
         let mut policy = Policy::new(Kind::Local);
         let mut direct = 0;

@@ -5,8 +5,8 @@
 //!
 //! A blocking call sends whole pages this way if the socket has the option (`SDP_ASYNC_SEND`,
 //! `async_send`) and the program seldom writes to its blocks before the peer has them
-//! ([`super::touches`]). Bytes before and after those pages are copied. A task that writes to such
-//! a block waits, and the block is taken back: bytes that the peer has not read are sent in
+//! ([`super::touches`]). Bytes before and after the whole pages are copied. A task that writes to
+//! such a block waits, and the block is taken back: bytes that the peer has not read are sent in
 //! messages.
 
 use super::super::timers::Timer;
@@ -164,7 +164,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
-            // released with the transport
+            // the memory is released with the transport
             return;
         };
         drop(c);

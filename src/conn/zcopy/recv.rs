@@ -16,8 +16,8 @@ use crate::sys::pin::PinTerm;
 use crate::transport::Access;
 
 /// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
-/// written, which count as received. If 0, the call continues as if it had not advertised. A call
-/// that waits for its whole buffer (`MSG_WAITALL`) repeats this for the next block.
+/// written, which count as received. If the result is 0, the call continues as without an advert. A
+/// call with `MSG_WAITALL` repeats this for the next block.
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,

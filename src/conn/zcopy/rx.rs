@@ -3,9 +3,9 @@
 //! The connection's side of receives without a copy: memory that a waiting call has advertised
 //! (SinkAvail), and adverts of the peer that a call reads (SrcAvail; IBA Annex A4).
 //!
-//! A call advertises only when it has read everything and would sleep. The advert ends when bytes
-//! are written, when a message with payload arrives, whose bytes are copied as usual, or when the
-//! stream ends. If nothing arrives for a while, the call cancels the advert and only waits.
+//! A receive call advertises only when it has read everything and would sleep. The advert ends when
+//! bytes are written, when a message with payload arrives, whose bytes are copied as usual, or when
+//! the stream ends. If nothing arrives for a while, the call cancels the advert and only waits.
 //! [`super::recv`] contains the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
@@ -16,7 +16,7 @@ use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;
 use kernel::prelude::*;
 
-/// Sinks of this end.
+/// Sink adverts of this end.
 impl Connection {
     /// Returns the number of bytes of a receive call's buffer to advertise; 0: none.
     pub(crate) fn sink_size(&mut self, want: usize) -> usize {
@@ -128,8 +128,8 @@ impl Connection {
         };
         while let Some((offset, len)) = reading.next() {
             let Some(remote) = protocol.source_advert() else {
-                // The advert is used up, or was cancelled meanwhile. READs in flight complete; the
-                // rest arrives as Data.
+                // The advert is used up, or was cancelled meanwhile. READs in flight complete;
+                // unread bytes arrive as Data.
                 wakeups.add_if(reading.cut(), Wakeup::Zcopy);
                 break;
             };

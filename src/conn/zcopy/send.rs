@@ -3,7 +3,7 @@
 //! Send calls without a copy that wait until their bytes are read or sent.
 //!
 //! While the oldest block of the call is in flight, the next ones are pinned and queued behind it.
-//! The queue is in the connection ([`super::tx_blocks`]). The call adds blocks, and waits for its
+//! The queue is in the connection ([`super::tx_blocks`]). The call adds blocks, and waits for the
 //! oldest one. After a time without a reader, a signal or urgent data, the call recalls its blocks:
 //! unsent bytes return to its iterator.
 
@@ -48,7 +48,7 @@ pub(crate) fn send_blocks(
     if !add_block(sk, lock, message, size) {
         return Ok(false);
     }
-    // added bytes that were not sent and must precede all others
+    // added bytes that were not sent and must precede all later bytes
     let mut left = 0_usize;
     let mut end = Ok(());
     loop {

@@ -58,7 +58,7 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// Closes the collection: no pages are added, and it is mapped next.
+    /// Closes the collection: no pages are added any more, and the block is mapped next.
     fn close(&mut self) {
         *self = match replace(self, Collection::None) {
             Collection::Open(collected) | Collection::Failed(collected) => {
@@ -110,7 +110,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     Some(Added::Block)
 }
 
-/// Begins a collection with the next pages of a call, and takes them. `None`: copy.
+/// Begins a collection with the next pages of a call. `None`: copy.
 fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
     let (at, len) = message.run(want)?;
@@ -157,7 +157,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     };
     z.collection = Collection::Open(SplicedBlock { memory, cookie, at });
-    // corked bytes are sent before it
+    // corked bytes are sent before the block
     c.cork.set_more(false);
     if idle {
         c.alive.progress(jiffies());
@@ -227,7 +227,7 @@ impl Connection {
     fn most_collected(&self) -> usize {
         let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
         match limit {
-            // sent in messages
+            // the pages are sent in messages
             0 => usize::MAX,
             most => most as usize,
         }
@@ -243,7 +243,7 @@ impl Connection {
         let Collection::Open(collected) = &mut z.collection else {
             return 0;
         };
-        // on a stalled connection, the turn that closes it for later bytes comes later
+        // on a stalled connection, the turn that closes the collection for later bytes comes later
         if collected.at != end {
             return 0;
         }

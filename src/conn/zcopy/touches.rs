@@ -4,8 +4,8 @@
 //! sending it.
 //!
 //! A connection stays asynchronous as long as at most one in eight of its blocks has a write fault.
-//! Otherwise it is synchronous for a pause, which doubles each consecutive time; then a few blocks
-//! test again.
+//! After more write faults it is synchronous for a pause, which doubles each consecutive time; then
+//! a few blocks test again.
 
 /// Points of a write fault. Each block takes one away, so one in this many may have a fault.
 const FAULT: i32 = 8;
@@ -134,7 +134,7 @@ mod tests {
     fn whoever_gets_better_is_believed() {
         let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
-        // at most one longest pause, then as without faults
+        // after at most one longest pause, sends are as without faults
         send(&mut t, 4096 + 32, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
         assert_eq!(t.pause.next, 0);

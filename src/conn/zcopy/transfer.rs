@@ -66,7 +66,7 @@ impl<M> Transfer<M> {
 mod tests {
     use super::*;
 
-    /// Posts up to `bytes`. Returns their offset and number.
+    /// Posts up to `bytes`. Returns the offset and number of the posted bytes.
     fn post(t: &mut Transfer<()>, bytes: u32) -> Option<(u32, u32)> {
         let (at, len) = t.next()?;
         t.posted(bytes.min(len));

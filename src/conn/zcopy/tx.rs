@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Handles a sink advert: unsent blocks are written there, in order. `void`: the peer has read
+    /// Handles a sink advert: unsent blocks are written to it, in order. `void`: the peer has read
     /// nothing of the blocks that are advertised to it.
     pub(crate) fn sink_came(&mut self, void: bool, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.readers_advertise = true);
@@ -170,8 +170,8 @@ impl Connection {
             && self.zcopy.readers_advertise
     }
 
-    /// Takes out the oldest block, which has returned to the caller. `whole`: all bytes before it
-    /// have returned, too. Returns its memory as [`Connection::take_back`] does, and its unsent
+    /// Takes out the oldest block, which has returned to the caller. `whole`: all bytes before the
+    /// block have returned, too. Returns memory as [`Connection::take_back`] does, and unsent
     /// bytes.
     pub(super) fn take_block(
         &mut self,

@@ -3,10 +3,10 @@
 //! Blocks of the stream that are sent from program pages.
 //!
 //! Blocks are sent in the order of addition, each after the copied bytes queued at that time.
-//! Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns all others
-//! at once; the oldest may be partly read. The rest is sent from the same pages, by RDMA WRITE to a
-//! waiting reader of the peer or in messages. It keeps its place in the stream: later bytes wait
-//! for it.
+//! Usually the peer reads the blocks (SrcAvail, IBA Annex A4), several at a time. The peer returns
+//! all other blocks at once; the oldest may be partly read. Bytes that the peer does not read are
+//! sent from the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. A block
+//! keeps its place in the stream: later bytes wait for it.
 //!
 //! A waiting **call** may recall its blocks: the unsent rest returns, to be copied behind all bytes
 //! queued by then. A **detached** block has no waiting call. Each turn of the connection takes
@@ -38,7 +38,7 @@ struct TxBlock<M> {
     /// Set if the peer has read the block to its end.
     finished: bool,
     user: BlockUser,
-    /// Set if the unsent rest returns to its call.
+    /// Set if the block's unsent rest returns to its call.
     recalled: bool,
     /// Number of bytes from its start that were posted as WRITE or message, or read by the peer
     /// before that.
@@ -47,9 +47,9 @@ struct TxBlock<M> {
     in_messages: u32,
     /// Time since which a writer has waited (jiffies).
     wanted: Option<usize>,
-    /// Set if no memory was available to move its bytes to.
+    /// Set if no memory was available to move the block's bytes to.
     stuck: bool,
-    /// Set while its bytes are being moved and nothing else uses its memory.
+    /// Set while the block's bytes are being moved and nothing else uses its memory.
     away: bool,
 }
 
@@ -58,14 +58,14 @@ impl<M> TxBlock<M> {
         self.user != BlockUser::Call
     }
 
-    /// Returns the offset of the rest that the peer does not read, if any.
+    /// Returns the offset of the bytes that the peer does not read, if any.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
         let goes = !self.recalled && back && !self.finished;
         goes.then(|| self.posted.max(self.advert.done))
     }
 
-    /// Returns true if all of it is read or posted.
+    /// Returns true if all of the block is read or posted.
     fn is_posted(&self) -> bool {
         self.finished || self.posted.max(self.advert.done) == self.advert.segment.size
     }
@@ -92,18 +92,18 @@ pub(crate) enum Next<'a, M> {
     /// A block that is not registered yet.
     New {
         memory: &'a M,
-        /// Size in bytes.
+        /// Size of the block in bytes.
         size: u32,
     },
     /// Advertise this.
     Advert(Block),
-    /// Send the rest of a block.
+    /// Sends the unread rest of a block.
     Rest {
         memory: &'a M,
         cookie: u64,
         /// Offset of the rest in the block.
         offset: u32,
-        /// Size in bytes.
+        /// Size of the block in bytes.
         len: u32,
         /// Set if its call wrote the bytes before it to a reader: the rest is sent by WRITE only.
         written: bool,
@@ -203,7 +203,7 @@ impl<M> TxBlocks<M> {
         self.iter_mut().find(|b| !b.is_passed())
     }
 
-    /// Returns the next step, and the position of its block among the copied bytes.
+    /// Returns the next step, and the position of the step's block among the copied bytes.
     pub(crate) fn next(&self) -> Option<(Next<'_, M>, u64)> {
         let block = self.iter().find(|b| !b.is_passed())?;
         let (advert, size) = (&block.advert, block.advert.segment.size);
@@ -262,7 +262,7 @@ impl<M> TxBlocks<M> {
         block.is_posted()
     }
 
-    /// Records completed bytes of the rest of this block.
+    /// Records completed bytes of a block's rest.
     pub(crate) fn rest_gone(&mut self, cookie: u64, bytes: u32) {
         if let Some(b) = self.iter_mut().find(|b| b.advert.cookie == cookie) {
             let done = b.advert.done.saturating_add(bytes).min(b.posted);
@@ -286,7 +286,7 @@ impl<M> TxBlocks<M> {
     }
 
     /// Handles a report of `bytes` more read of the oldest posted block; `finished`: to its end.
-    /// Returns false if there is none.
+    /// Returns false if there is no such block.
     pub(crate) fn read(&mut self, bytes: u32, finished: bool) -> bool {
         let Some(block) = self.oldest_posted() else {
             return false;
@@ -308,7 +308,7 @@ impl<M> TxBlocks<M> {
         new
     }
 
-    /// Withdraws unsent adverts of detached blocks: bytes behind them are urgent.
+    /// Withdraws unsent adverts of detached blocks, because bytes behind these blocks are urgent.
     pub(crate) fn expedite(&mut self) {
         let unsent = |b: &&mut TxBlock<M>| b.is_detached() && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {

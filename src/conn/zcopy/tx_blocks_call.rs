@@ -23,15 +23,15 @@ pub(crate) enum Awaits {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Returned<M> {
     pub(crate) memory: M,
-    /// Size in bytes.
+    /// Size of the block in bytes.
     pub(crate) size: u32,
-    /// Bytes from its start that the peer has.
+    /// Bytes from the block's start that the peer has.
     pub(crate) done: u32,
     /// Bytes of these that went in messages.
     pub(crate) in_messages: u32,
-    /// Set if the peer has not read it in time or not completely.
+    /// Set if the peer has not read the block in time or not completely.
     pub(crate) refused: bool,
-    /// Set if part of it was written to a reader of the peer.
+    /// Set if a part of the block was written to a reader of the peer.
     pub(crate) written: bool,
 }
 
@@ -43,7 +43,7 @@ impl<M> TxBlock<M> {
         sends && !self.recalled
     }
 
-    /// Returns the event that its call waits for.
+    /// Returns the event that the block's call waits for.
     fn awaits(&self) -> Awaits {
         match self.advert.state {
             AdvertState::Lost => Awaits::Nothing { lost: true },
@@ -105,8 +105,7 @@ impl<M> TxBlocks<M> {
         self.of_call().next().map(|b| (b.awaits(), b.finished))
     }
 
-    /// Takes the call's oldest block out, if it has returned. `whole`: all bytes before it have
-    /// returned, too.
+    /// Takes out the call's oldest block, if it has returned. `whole`: so have all bytes before.
     pub(crate) fn take(&mut self, whole: bool) -> Option<Returned<M>> {
         let at = self.iter().position(|b| !b.is_detached())?;
         self.take_at(at, whole)

@@ -43,7 +43,7 @@ struct Model {
     away: Vec<(u64, u64)>,
     /// Position before which a thread waits to write to blocks.
     wanted: u64,
-    /// Numbers of blocks taken out, and of their unsent bytes.
+    /// Numbers of blocks taken out, and of unsent bytes of these.
     taken: u64,
     left: u64,
 }
@@ -169,7 +169,7 @@ impl Model {
             self.left += u64::from(block.size - block.done);
         }
         if !self.blocks.has_call() {
-            // the rest is copied
+            // the bytes that are left are copied
             assert!(self.held.is_empty() && self.under_way.is_empty());
             assert_eq!(self.arrived + self.left, self.given);
             self.arrived += core::mem::take(&mut self.left);

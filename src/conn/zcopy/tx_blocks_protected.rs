@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of write-protected memory. A thread that writes to a block waits. Its bytes are moved
-//! elsewhere as soon as nothing accesses them.
+//! Blocks of write-protected memory. A thread that writes to a block waits. The bytes of such a
+//! block are moved elsewhere as soon as nothing accesses its memory.
 
 use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
@@ -41,7 +41,7 @@ impl<M> TxBlocks<M> {
         self.iter().any(TxBlock::may_move)
     }
 
-    /// Takes out the memory of such a block, with its cookie; [`TxBlocks::moved`] follows.
+    /// Takes out the memory of a block to move, with its cookie; [`TxBlocks::moved`] follows.
     pub(crate) fn take_to_move(&mut self) -> Option<(u64, M)>
     where
         M: Clone,

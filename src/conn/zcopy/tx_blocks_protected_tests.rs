@@ -15,7 +15,7 @@ fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     assert!(b.want(usize::MAX) && b.want(3));
     assert_eq!((b.longest_wait(4), b.any_to_move()), (Some(5), false));
     b.rest_gone(1, 50);
-    // there is no memory for the rest
+    // there is no memory to move the bytes to
     assert_eq!(b.take_to_move(), Some((1, 11)));
     assert_eq!((b.take_to_move(), b.moved(1, 33, false)), (None, Ok(())));
     assert_eq!((b.longest_wait(5), b.any_to_move()), (Some(6), false));

@@ -53,7 +53,7 @@ pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
         a.invalidating();
         cookies.push(a.cookie);
     }
-    // in any order
+    // completes the blocks in any order
     for cookie in cookies.into_iter().rev() {
         assert!(b.adverts_mut().any(|a| a.invalidated(cookie)));
     }
