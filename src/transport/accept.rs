@@ -52,7 +52,7 @@ impl<O: Upcalls> Request<'_, O> {
     ///
     /// # Errors
     ///
-    /// `ENODEV`: the device is being removed. `ENOMEM`. `EBUSY`: called before.
+    /// `ENODEV`: the device is being removed. `ENOMEM`. `EBUSY`: `create` was called before.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -102,7 +102,7 @@ impl<O: Upcalls> CmLink<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the request needs no reply. Others: from the device or from sending.
+    /// `EINVAL`: the request needs no reply. Other errors: those of the device or of sending.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
         let (qp, own) = (inner.qp()?, inner.own()?);

@@ -2,8 +2,8 @@
 
 //! CM state of a connection, from setup to disconnect.
 //!
-//! A [`CmLink`] is one end of a connection at the connection manager. Its state is an [`Inner`],
-//! which outlives the handle until the peer was notified of the end.
+//! A [`CmLink`] is one end of a connection at the connection manager. A link's state is an
+//! [`Inner`], which outlives the handle until the peer was notified of the end.
 
 use super::registry::{self, RemovalClient};
 use super::upcalls::Phase;
@@ -21,12 +21,12 @@ use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// State of a link. Protected by [`Inner::state`].
+/// State of a link. [`Inner::state`] protects it.
 struct LinkState<O: Upcalls> {
     phase: Phase,
     /// Owner to notify; `None` once the handle is dropped.
     owner: Option<ARef<O>>,
-    /// Key in the registry.
+    /// Key of the link in the registry.
     client: Option<u64>,
     /// Set once the handle is dropped.
     dropped: bool,
@@ -150,8 +150,8 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.deferred_work(&self.inner.failed);
     }
 
-    /// Disconnects by DREQ; [`Upcalls::disconnected`] follows. Posted requests may still complete
-    /// until then. Context: process.
+    /// Disconnects by DREQ; [`Upcalls::disconnected`] follows. Until the disconnect completes,
+    /// posted requests may still complete. Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
@@ -196,7 +196,7 @@ impl<O: Upcalls> Inner<O> {
         right
     }
 
-    /// Notifies the owner, if there still is one.
+    /// Notifies the owner, unless it is gone.
     fn notify(&self, f: impl FnOnce(&O, LinkId)) {
         if let Some(owner) = self.owner() {
             f(&owner, self.link_id());
@@ -252,8 +252,8 @@ impl<O: Upcalls> Inner<O> {
         self.qp.as_ref().ok_or(EINVAL)
     }
 
-    /// Changes to [`Phase::Closed`] and returns the previous phase. Without a handle this also
-    /// destroys the link.
+    /// Changes to [`Phase::Closed`] and returns the previous phase. If there is no handle, this
+    /// also destroys the link.
     pub(super) fn close(self: &Arc<Self>) -> Phase {
         let mut state = self.state.lock();
         let was = state.phase;
@@ -318,7 +318,7 @@ impl<O: Upcalls> Inner<O> {
         // If one of these fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
-            // The peer may not know yet that it is connected.
+            // The peer may not have been notified yet that it is connected.
             Phase::Replied => id.reject(reason::CONSUMER),
             // Not connected, or the drop of the link does the rest.
             _ => Ok(()),
@@ -331,7 +331,7 @@ impl<O: Upcalls> Inner<O> {
         self.deferred_work(&self.connecting);
     }
 
-    /// Sends an MPA request. The id is out of its place meanwhile, for this may take minutes.
+    /// Sends an MPA request. The id is taken out meanwhile, because this may take minutes.
     fn connect(self: &Arc<Self>) {
         let Some(mut id) = self.id.lock().take() else {
             return;
@@ -400,8 +400,8 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // A DREQ without a reply is repeated only while the id exists. So wait for the reply,
-        // unless that is over: `close` and the removal of the device call this again.
+        // A DREQ without a reply is repeated only while the id exists. So this waits for the reply,
+        // unless the wait has ended: `close` and the removal of the device call this again.
         if was == Phase::Established {
             this.disconnect();
         }

@@ -75,8 +75,8 @@ fn notify(device: &DeviceRef) {
     }
 }
 
-/// The module's registration with RDMA. Its drop removes all devices from their owners and waits
-/// for that.
+/// The module's registration with RDMA. The drop removes all devices from their owners, and waits
+/// for the removals.
 pub(crate) struct Service {
     // Dropped in this order: the workqueue destroys the objects that the client's devices wait for.
     client: Option<KBox<dyn Send + Sync>>,
@@ -87,10 +87,10 @@ pub(crate) struct Service {
 ///
 /// # Errors
 ///
-/// `EBUSY`: already registered. `ENOMEM`.
+/// `EBUSY`: a service exists already. `ENOMEM`.
 pub(crate) fn start<O: Acceptor>() -> Result<Service> {
     registry::start();
-    // Its drop undoes the following steps.
+    // The drop of `service` undoes the following steps.
     let mut service = Service {
         client: None,
         _worker: Worker::start()?,
@@ -105,7 +105,8 @@ impl Drop for Service {
     fn drop(&mut self) {
         // Waits until all devices are released.
         drop(self.client.take());
-        // The registry itself is never dropped. Its collections are dropped here, even when empty.
+        // The registry itself is never dropped. The registry's collections are dropped here, even
+        // when empty.
         let left = registry::lock().map(|mut registry| replace(&mut *registry, Registry::new()));
         drop(left);
     }

@@ -10,8 +10,8 @@ use crate::sys::rdma::endpoint as verbs;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 
-/// Delay before the first retry to destroy a QP that the driver has refused to destroy (ms).
-/// Doubled by each retry.
+/// Delay before the first retry to destroy a QP that the driver has refused to destroy (ms). Each
+/// retry doubles this pause (ms).
 const PAUSE: u32 = 20;
 /// Number of times the delay doubles: up to 1.28 s.
 const DOUBLINGS: u32 = 6;

@@ -98,7 +98,7 @@ pub(crate) type Listening = DropInWorker<ListenedPort>;
 
 pub(crate) struct ListenedPort {
     number: u16,
-    /// The end of listeners may call into the module.
+    /// Ending the listeners may call into the module.
     _module: ModuleRef,
 }
 

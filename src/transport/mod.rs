@@ -3,9 +3,9 @@
 //! Connections by an RDMA device: InfiniBand, or RoCE.
 //!
 //! A connection has two halves with separate lifetimes. The [`Endpoint`] carries messages in order
-//! and does not interpret them. It is used under the connection's lock, a spinlock: its methods
-//! never sleep. The [`CmLink`] is the connection manager's side; it calls the connection's owner
-//! ([`Upcalls`]) in process context, one call at a time.
+//! and does not interpret them. Callers use an endpoint under the connection's lock, a spinlock:
+//! its methods never sleep. The [`CmLink`] is the connection manager's side; it calls the
+//! connection's owner ([`Upcalls`]) in process context, one call at a time.
 //!
 //! * [`resolve`]: from an IP address to a route, and the connection request (active side);
 //! * [`mod@listen`]: listening ports;
@@ -59,24 +59,25 @@
 //! next completion. The number of READs in flight is limited to what both devices agreed on,
 //! because one more would block the messages behind it. Program memory has many segments for the
 //! device (pages or large pages), and a work request covers only a few of them. So one call may
-//! queue only the beginning of its range, and is repeated for the rest. Each part has its own
-//! completion.
+//! queue only the beginning of its range, and the caller repeats it for the rest. Each part of a
+//! transfer has its own completion.
 //!
 //! **Owner of the pages.** The caller owns the pages from pinning to `Endpoint::post_block` and
-//! from `Endpoint::take_back` to the release; only the program accesses them then. In between,
-//! the transport owns them. `take_back` returns them only when nothing can access them: all
-//! transfers are complete, successful or not, and the peer's access is invalidated. Neither a
-//! killed caller, a closed socket nor a dropped transport unpins a page that is still accessed.
+//! from `Endpoint::take_back` to the release; only the program accesses them then. From
+//! `post_block` to `take_back` the transport owns the pages. `take_back` returns them only when
+//! nothing can access them: all transfers are complete, successful or not, and the peer's access is
+//! invalidated. Neither a killed caller, a closed socket nor a dropped transport unpins a page that
+//! is still accessed.
 //!
-//! **End of the peer's access.** The owner calls `Endpoint::invalidate` once the peer has
-//! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
+//! **End of the peer's access.** The owner calls `Endpoint::invalidate` once the peer has reported
+//! the advert as done or given it up, or if the advert was never sent. Not earlier, because
 //! requests in flight at the peer would break the connection, and rxe might even copy bytes
 //! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
 //! abort the connection.
 //!
-//! **When the connection breaks**, transfers fail. Their memory can be taken back after their
-//! completions were polled. Memory that the peer had access to stays with the transport until it is
-//! dropped. The drop destroys the queue pair, releases all memory and calls
+//! **When the connection breaks**, transfers fail. The memory of these blocks can be taken back
+//! after their completions were polled. Memory that the peer had access to stays with the transport
+//! until it is dropped. The drop destroys the queue pair, releases all memory and calls
 //! [`Upcalls::completed`]. So the caller drops the transport and waits until [`Watch::is_held`] is
 //! false. The wait depends on no peer or process and need not be killable.
 //!

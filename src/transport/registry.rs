@@ -14,7 +14,7 @@ use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
 
 late_mutex! {
-    /// The registry of the module. No upcall is made under its lock.
+    /// The registry of the module. No upcall is made under the registry's lock.
     mod registry, REGISTRY: Registry = Registry::new()
 }
 pub(super) use registry::{lock, start};
@@ -119,7 +119,8 @@ impl Registry {
         Ok(key)
     }
 
-    /// Reverses [`Registry::add_client`]. The caller drops the result without holding the lock.
+    /// Reverses [`Registry::add_client`]. The caller drops the result after it has released the
+    /// lock.
     pub(super) fn remove_client(&mut self, key: u64) -> Option<Registered> {
         self.clients.as_mut()?.remove(&key)
     }

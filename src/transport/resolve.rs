@@ -2,8 +2,8 @@
 
 //! Address and route resolution, and the connection request (active side).
 //!
-//! A [`Resolver`] is one attempt to resolve an address. Its result is used by [`Resolver::create`]
-//! and [`Resolver::connect`]; then it can be dropped.
+//! A [`Resolver`] is one attempt to resolve an address. [`Resolver::create`] and
+//! [`Resolver::connect`] use the result; then the resolver can be dropped.
 
 use super::cm_link::Inner;
 use super::registry;
@@ -28,7 +28,7 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, Wo
 
 /// Timeout of the first attempt to resolve a neighbour (ms); each further one is four times as
 /// long. `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same
-/// host does. It then finds the neighbour only after the timeout.
+/// host does. Otherwise the neighbour is found only after the timeout.
 const FIRST_TRY: u32 = 10;
 
 /// Parameters of a search.
@@ -45,7 +45,7 @@ struct Query {
 }
 
 enum LookupState {
-    /// Not started, or between two attempts.
+    /// No search has started, or the next attempt waits.
     Nothing,
     /// Searching by the route with this id, or found.
     By(RouteId),
@@ -64,7 +64,7 @@ struct Lookup<O: Upcalls> {
     /// Set once, before the search begins. Taken inside the lock of `found`.
     #[pin]
     query: SpinLock<Option<Query>>,
-    /// Not held when an id is dropped.
+    /// This mutex is not held when an id is dropped.
     #[pin]
     found: Mutex<LookupState>,
     #[pin]
@@ -93,7 +93,7 @@ struct OwnedLookup<O: Upcalls> {
 impl<O: Upcalls> Destroy for OwnedLookup<O> {
     fn destroy(self) -> Result<(), (Self, u32)> {
         let last = core::mem::replace(&mut *self.lookup.found.lock(), LookupState::Over);
-        // Waits for callbacks, which take the lock, so it is not held.
+        // The drop waits for callbacks, which take the lock, so the lock is not held.
         drop(last);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl<O: Upcalls> Lookup<O> {
         LinkId::of(self)
     }
 
-    /// Tries to resolve the neighbour. Not called from a callback.
+    /// Tries to resolve the neighbour. Not called from a callback of the resolver.
     ///
     /// Uses a new id each time: a reused one would wait for its own last callback, under the lock.
     fn look(self: &Arc<Self>) -> Result {
@@ -128,7 +128,7 @@ impl<O: Upcalls> Lookup<O> {
         if let LookupState::Over = &*id {
             return Err(ENODEV);
         }
-        // Callbacks may run at once; they find the id when the lock is released.
+        // Callbacks may run at once, and find the id when the lock is released.
         let begun = new.begin(source.as_ref(), &destination, tos, time);
         if begun.is_ok() {
             *id = LookupState::By(new);
@@ -165,7 +165,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
             }
             RouteEvent::RouteFound => self.notify(usable(route, &self.net).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
-                // Not from this callback: a new attempt destroys the id of this one.
+                // Not called from this callback, because a new attempt destroys its id.
                 work::defer_by(self, 0);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
@@ -266,7 +266,7 @@ impl<O: Upcalls> Resolver<O> {
         }
     }
 
-    /// Returns the local address, with port 0. Valid once resolved.
+    /// Returns the local address, with port 0. Valid once the address is resolved.
     pub(crate) fn source(&self) -> Result<Address> {
         self.with(|id| id.source())
     }
@@ -276,7 +276,8 @@ impl<O: Upcalls> Resolver<O> {
         self.with(|id| Ok(id.ifindex())).unwrap_or(0)
     }
 
-    /// Returns true if the link is InfiniBand, false for Ethernet. Valid once resolved.
+    /// Returns true if the link is InfiniBand, false for Ethernet. Valid once the address is
+    /// resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
         self.with(|id| {
             Ok(usable(id, &self.search.lookup.net)?.port_is_infiniband(id.device_port()?))
@@ -287,7 +288,7 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not resolved. `ENETDOWN`: the device is being removed. `ENOMEM`.
+    /// `EINVAL`: the address is not resolved. `ENETDOWN`: the device is being removed. `ENOMEM`.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -317,7 +318,7 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not resolved, or already requested. Others: the error of sending.
+    /// `EINVAL`: not resolved, or already requested. Other errors: those of sending.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,

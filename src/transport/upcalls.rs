@@ -19,8 +19,8 @@ impl LinkId {
 /// Owner of a connection.
 ///
 /// Context: process, without locks, may sleep, one call at a time for each link. All connection
-/// setup of the host waits meanwhile. Upcalls for a dropped connection may still arrive for a short
-/// time.
+/// setup of the host waits for an upcall. Upcalls for a dropped connection may still arrive for a
+/// short time.
 ///
 /// Each upcall about a link or resolver contains its [`LinkId`]: an owner that has replaced a
 /// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
@@ -29,8 +29,8 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// Context: any, including hard interrupts, with locks of the transport held. Only wakes.
     fn completed(&self, sent: bool);
 
-    /// A [`super::Resolver`] has finished. May be called before [`super::Resolver::start`]
-    /// returns, with the locks of its caller.
+    /// A [`super::Resolver`] has finished. `resolved` may be called before
+    /// [`super::Resolver::start`] returns, with the locks of its caller.
     fn resolved(&self, search: LinkId, result: Result);
 
     /// The peer accepts, with this private data. May be called before [`super::Resolver::connect`]
