@@ -6,7 +6,7 @@
 //! their DMA addresses for one device ([`SgMapping`]), with a memory region for access by the peer.
 //! A block for a local peer only has pages, which copies in progress share.
 //!
-//! A block has these states; [`Block::release`] makes it empty again:
+//! A block has the following states; [`Block::release`] makes it empty again:
 //!
 //! ```text
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
@@ -31,7 +31,7 @@ pub(crate) type OwnedBlock<T> = DropInWorker<Block<T>>;
 
 impl<T: Send + 'static> Destroy for Block<T> {}
 
-/// One block of program memory, or none. Dropped in process context.
+/// One block of program memory, or none. Context of the drop: process.
 ///
 /// # Invariants
 ///
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Destroy for Block<T> {}
 /// writing.
 pub(crate) struct Block<T> {
     sg: Option<KBox<SgMapping>>,
-    /// Pages; `None`: a copy in progress holds them.
+    /// Pages; `None` while a copy in progress holds them.
     pages: Option<Arc<Pages>>,
     /// Mapper of the device; `None`: for a local peer.
     mapper: Option<Arc<Mapper>>,
@@ -130,8 +130,8 @@ impl<T> Block<T> {
     /// # Errors
     ///
     /// `ENODEV`: the device is being removed. `EINVAL`: no page is pinned, the pages are not pinned
-    /// for writing, or they are mapped differently. `EOPNOTSUPP`, `ENOMEM`. The caller then has to
-    /// release the memory.
+    /// for writing, or they are mapped differently. `EOPNOTSUPP`, `ENOMEM`. After an error the
+    /// caller has to release the memory.
     pub(crate) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
         let Some(mapper) = &self.mapper else {
             return Ok(());

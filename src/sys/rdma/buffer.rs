@@ -4,8 +4,7 @@
 //!
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. Buffers
 //! are reused: allocating and mapping one costs more than most messages. A buffer is mapped by one
-//! [`Mapper`], in one direction at a time. It holds a handle of the mapping, which does not pin
-//! the device.
+//! [`Mapper`], in one direction at a time. Its handle of the mapping does not pin the device.
 
 use super::super::pages::{Block, Memory};
 use super::dma::Direction;
@@ -21,7 +20,7 @@ pub(crate) struct Buffer {
     pub(crate) offset: u32,
     /// Length of the contents; used by the owner.
     pub(crate) len: u32,
-    /// Set if a pipe got pages of it. It must not be posted while they are shared.
+    /// Set if a pipe got pages of the buffer. The buffer must not be posted while pages are shared.
     pub(crate) given: bool,
     // The mapping holds the memory block, so it is undone before the memory is freed, whatever the
     // field order.
@@ -38,7 +37,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: another capacity. `ENOMEM`.
+    /// `EINVAL`: the capacity is not supported. `ENOMEM`.
     pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<Self> {
         Ok(Buffer {
             offset: 0,
@@ -59,7 +58,7 @@ impl Buffer {
         self.memory.take()
     }
 
-    /// Puts the memory back.
+    /// Puts the memory back into the buffer.
     pub(crate) fn put_memory(&mut self, memory: Memory) {
         self.memory = Some(memory);
     }
@@ -102,7 +101,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns a reference to the memory that keeps it allocated.
+    /// Returns a reference to the memory, which keeps it allocated.
     pub(crate) fn block(&self) -> Option<&Arc<Block>> {
         Some(self.memory.as_ref()?.block())
     }

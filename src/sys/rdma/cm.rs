@@ -3,7 +3,7 @@
 //! Connections of the connection managers of InfiniBand and RoCE (`ib_cm`) and of iWARP (`iw_cm`).
 //!
 //! An [`OwnedCmId`] is one end of a connection from its REQ to the end of time-wait. A [`CmId`] is
-//! a reference to it in a callback.
+//! a reference to a connection's id in a callback.
 
 use super::super::bindings as c;
 use super::cm_id::{on_event, on_iw_event, RawId, RNR_RETRY};
@@ -47,8 +47,8 @@ pub(crate) fn random_psn() -> u32 {
     unsafe { c::get_random_u32() & 0xff_ffff }
 }
 
-/// Owner of a connection. Its drop ends the connection at once and waits for running callbacks, so
-/// it must not be dropped in one of them.
+/// Owner of a connection. The drop ends the connection at once and waits for running callbacks, so
+/// an id must not be dropped in one of its callbacks.
 ///
 /// # Invariants
 ///
@@ -87,7 +87,7 @@ impl OwnedCmId {
             let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
             RawId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
         };
-        // INVARIANT: Made above.
+        // INVARIANT: `raw` was made above.
         Ok(Self::with(raw, events, device))
     }
 
@@ -124,7 +124,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the REQ needs no reply. Others: errors of sending.
+    /// `EINVAL`: the REQ needs no reply. Other errors: those of sending.
     pub(crate) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
@@ -186,7 +186,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: already requested. Others: errors of sending.
+    /// `EINVAL`: a request was sent before. Other errors: those of sending.
     pub(crate) fn request(
         &mut self,
         route: &Route,
@@ -243,7 +243,7 @@ impl OwnedCmId {
 
 impl Drop for OwnedCmId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
+        // SAFETY: By the invariants the id is alive and owned. `destroy` waits for callbacks.
         unsafe { self.connection.raw.destroy() };
         // The context, which is a field, is dropped after this.
     }

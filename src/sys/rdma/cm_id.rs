@@ -3,8 +3,7 @@
 //! Ids and events of the connection managers of InfiniBand and RoCE (`ib_cm`) and of iWARP
 //! (`iw_cm`).
 //!
-//! The names are InfiniBand's: REQ is also an MPA request, REP its reply. A CLOSE of `iw_cm` (TCP's
-//! FIN) is DREQ.
+//! On iWARP, REQ is an MPA request, REP its reply, and DREQ a CLOSE of `iw_cm` (TCP's FIN).
 
 use super::super::bindings as c;
 use super::iw_cm;
@@ -39,9 +38,9 @@ pub(crate) mod reason {
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The path MTU is larger than that of the peer's port.
     pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
-    /// The peer lacks resources.
+    /// The acceptor lacks resources.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
-    /// By iWARP: the backlog is full, retry.
+    /// On iWARP: the backlog is full, retry.
     pub(crate) const BUSY: u32 = super::iw_cm::BUSY;
 }
 
@@ -67,7 +66,7 @@ pub(crate) enum CmEvent<'a> {
     Disconnected,
 }
 
-/// Receiver of the events.
+/// Receiver of a connection's events.
 pub(crate) trait CmEvents: Send + Sync + 'static {
     /// Handles an event. Context: process, one event at a time, may sleep; all connection setup of
     /// the host waits meanwhile. Must not drop the `OwnedCmId`.
@@ -115,7 +114,7 @@ impl RawId {
     ///
     /// # Safety
     ///
-    /// The id is the caller's. Not called in a callback.
+    /// The id is the caller's. Not called in a callback of the id.
     pub(super) unsafe fn destroy(self) {
         match self {
             // SAFETY: Promised by the caller.
@@ -138,7 +137,7 @@ pub(crate) struct OwnParameters {
 }
 
 impl CmId {
-    /// Returns the id of `ib_cm`. `None`: TCP does the rest by iWARP.
+    /// Returns the id of `ib_cm`. `None` on iWARP, where TCP does this work.
     fn ib(&self) -> Option<*mut c::ib_cm_id> {
         match self.raw {
             RawId::Ib(id) => Some(id.as_ptr()),
@@ -191,7 +190,7 @@ impl CmId {
         })
     }
 
-    /// Sends REJ. By iWARP the drop of the id resets the connection instead: a reject after a reply
+    /// Sends REJ. On iWARP the drop of the id resets the connection instead: a reject after a reply
     /// of either end corrupts siw.
     pub(crate) fn reject(&self, reason: u32) -> Result {
         let none = core::ptr::null_mut();
@@ -201,7 +200,7 @@ impl CmId {
         })
     }
 
-    /// Sends DREQ, repeatedly until a reply arrives. The connection is established.
+    /// Sends DREQ, repeatedly until a reply arrives. Requires an established connection.
     pub(crate) fn disconnect(&self) -> Result {
         match self.raw {
             RawId::Ib(id) => {

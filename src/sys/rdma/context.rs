@@ -14,14 +14,14 @@ use kernel::prelude::*;
 /// The pointer was leaked from a box, and only [`Drop`] frees it.
 pub(super) struct Context<T>(NonNull<T>);
 
-// SAFETY: It owns the value, as a box does.
+// SAFETY: A context owns its value, as a box does.
 unsafe impl<T: Send> Send for Context<T> {}
 // SAFETY: Shared references give access to shared references of the value.
 unsafe impl<T: Sync> Sync for Context<T> {}
 
 impl<T> Context<T> {
     pub(super) fn new(value: T) -> Result<Self> {
-        // INVARIANT: Leaked here.
+        // INVARIANT: The pointer is leaked from a box in this call.
         Ok(Context(NonNull::from(KBox::leak(KBox::new(
             value, GFP_KERNEL,
         )?))))

@@ -2,11 +2,11 @@
 
 //! Completion queues.
 //!
-//! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether it
-//! is armed. Drivers differ if completions exist at arming: one arms and reports them, one reports
-//! them without arming, one arms and calls back at once. All drivers call back for the next
-//! completion after an arming that reports none. So only this case counts as armed; otherwise the
-//! queue is polled and armed again.
+//! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether
+//! the queue is armed. Drivers differ if completions exist at arming: one arms and reports them,
+//! one reports them without arming, one arms and calls back at once. All drivers call back for the
+//! next completion after an arming that reports none. So only that result counts as armed;
+//! otherwise the queue is polled and armed again.
 //!
 //! A queue serves one endpoint after another. Completions between [`Cq::end`] and [`Cq::begin`] are
 //! not notified.
@@ -37,7 +37,7 @@ const NEXT: u32 =
 /// locks held.
 pub(crate) trait EndpointEvents: Send + Sync + 'static {
     /// Notifies of completions of sends (`sent`) or receives, which may have been polled already.
-    /// Must not poll.
+    /// The function must not poll.
     fn ready(&self, sent: bool);
 
     /// A message has arrived before the connection manager has received the RTU.
@@ -53,7 +53,7 @@ pub(crate) trait EndpointEvents: Send + Sync + 'static {
 pub(crate) enum Arming {
     /// The next completion will be notified.
     Armed,
-    /// There may be completions without a notification: poll, then arm again.
+    /// Completions may be there without a notification: poll, then arm again.
     Pending,
 }
 
@@ -78,7 +78,7 @@ struct State {
 impl State {
     fn notify(&self) {
         if self.uses.any_more() {
-            // SAFETY: By the invariants it does not change while this use exists.
+            // SAFETY: By the invariants `ready` does not change while this use exists.
             if let Some(ready) = unsafe { &*self.ready.get() } {
                 ready.ready(self.sent);
             }
@@ -107,8 +107,8 @@ pub(super) struct Cq {
 }
 
 extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
-    // SAFETY: The context was made by `Cq::new`. It is freed after the CQ is destroyed, when every
-    // call of this function has ended.
+    // SAFETY: The context was made by `Cq::new`. The context is freed after the CQ is destroyed,
+    // when every call of this function has ended.
     let context = unsafe { &*context.cast::<State>() };
     // ordered before the notification
     context.armed.xchg(0, Full);
@@ -116,7 +116,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
 }
 
 extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
-    // SAFETY: As for `completed`; events of a CQ have also ended when it is destroyed.
+    // SAFETY: The context is freed after the CQ is destroyed, when its events have ended, too.
     let context = unsafe { &*context.cast::<State>() };
     // SAFETY: The driver passes a valid event.
     if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
@@ -129,7 +129,7 @@ impl Cq {
     /// Makes a CQ without a receiver of its notifications.
     pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32, sent: bool) -> Result<Self> {
         let wcs = filled(BATCH, GFP_KERNEL, c::ib_wc::default)?;
-        // INVARIANT: Neither is set.
+        // INVARIANT: Neither `ready` nor `uses` is set.
         let context = Context::new(State {
             sent,
             armed: Atomic::new(0),
@@ -173,7 +173,7 @@ impl Cq {
         self.end();
         // SAFETY: `uses` is zero, and only `&mut self` allows to begin a use.
         unsafe { *self.context.ready.get() = Some(ready) };
-        // INVARIANT: Set above.
+        // INVARIANT: `ready` was set above.
         self.context.uses.begin();
     }
 
@@ -193,8 +193,8 @@ impl Cq {
         drop(ready);
     }
 
-    /// Resets the CQ after its QP was destroyed. Returns true if it can serve another QP: it works,
-    /// and is empty. Context: process.
+    /// Resets the CQ after its QP was destroyed. Returns true if the CQ can serve another QP: it
+    /// works, and is empty. Context: process.
     pub(super) fn retire(&mut self) -> bool {
         self.end();
         // SAFETY: By the invariants the CQ exists.
@@ -265,7 +265,7 @@ impl Drop for Cq {
             // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is destroyed.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
-        // otherwise a callback may still run: leak its context
+        // otherwise a callback may still run, so its context is leaked
         if gone {
             // SAFETY: No CQ refers to it, and it is not used again.
             unsafe { ManuallyDrop::drop(&mut self.context) };

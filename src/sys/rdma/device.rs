@@ -4,8 +4,8 @@
 //!
 //! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be removed
 //! but is not freed. A [`Client`] is notified of added and removed devices. On a removal the client
-//! ends all uses, and the removal waits for that. First it gives connections time to disconnect,
-//! then it ends the uses unconditionally.
+//! ends all uses, and the removal waits for that. First the removal gives connections time to
+//! disconnect, then it ends the uses unconditionally.
 
 use super::super::bindings as c;
 use super::super::single::Exclusive;
@@ -73,7 +73,7 @@ impl Unused {
     }
 
     fn complete_all(&self) {
-        // SAFETY: Initialised by `new`.
+        // SAFETY: `new` has initialised the completion.
         unsafe { bindings::complete_all(self.inner.get()) }
     }
 
@@ -227,7 +227,7 @@ impl DeviceRef {
     }
 }
 
-/// Logs the device and its limits, which no single file shows. Without its name, which may change
+/// Logs the device and its limits, which no single file shows. Prints no name, which may change
 /// meanwhile.
 impl fmt::Display for DeviceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -260,7 +260,7 @@ pub(crate) trait Client: 'static {
     /// Handles the removal of a device. All uses have to end; the removal waits for them.
     fn removed(device: &DeviceRef);
 
-    /// Called when the uses take too long to end. They must end now, unconditionally.
+    /// Called when the uses take too long to end. The uses must end now, unconditionally.
     fn expedite(device: &DeviceRef);
 }
 
@@ -277,7 +277,7 @@ static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
 }));
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration of a client. Its drop removes all devices from the client, and waits until their
+/// Registration of a client. The drop removes all devices from the client, and waits until their
 /// uses have ended.
 pub(crate) struct Registration<C: Client> {
     _single: Exclusive,
@@ -289,7 +289,7 @@ impl<C: Client> Registration<C> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: another client is registered. Others: errors of `ib_register_client()`.
+    /// `EBUSY`: another client is registered. Other errors: those of `ib_register_client()`.
     pub(crate) fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         let client = CLIENT.0.get();
@@ -302,7 +302,7 @@ impl<C: Client> Registration<C> {
             (*client).remove = Some(remove::<C>);
         }
         // SAFETY: The client is a static, and both functions have the signature that `ib_core`
-        // requires. `Drop` unregisters it, before the module is unloaded.
+        // requires. `Drop` unregisters the client, before the module is unloaded.
         to_result(unsafe { c::ib_register_client(client) })?;
         Ok(Registration {
             _single: single,
@@ -357,7 +357,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         unused(device);
         return Err(e);
     }
-    // The device keeps this use until `remove`. It must not be counted down before that.
+    // The device keeps this use until `remove`. The use must not be dropped before that.
     let device = core::mem::ManuallyDrop::new(device);
     // SAFETY: The field is moved out of a value that is neither used nor dropped again.
     let arc = unsafe { core::ptr::read(&device.0) };
@@ -385,7 +385,7 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
         return;
     }
     // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
-    // INVARIANT: It holds one use, since `add`.
+    // INVARIANT: `data` has held one use since `add`.
     let device = DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) });
     device.0.removing.store(true, Release);
     C::removed(&device);

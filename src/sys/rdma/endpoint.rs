@@ -28,8 +28,8 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
 extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
-    // SAFETY: The context was made by `Endpoint::new`. It is freed after the QP is destroyed, when
-    // every call of this function has ended.
+    // SAFETY: The context was made by `Endpoint::new`. The context is freed after the QP is
+    // destroyed, when every call of this function has ended.
     let events = unsafe { &*context.cast::<Arc<dyn EndpointEvents>>() };
     // SAFETY: The driver passes a valid event.
     match unsafe { (*event).event } {
@@ -41,8 +41,7 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     }
 }
 
-/// Reusable parts of an endpoint: all except the QP and the memory of connections. Dropped in
-/// process context.
+/// Reusable parts of an endpoint: not the QP and the memory of connections. Drop: process.
 ///
 /// The QP is always new: its number must not be reused while packets of the last one may be in
 /// flight, and some drivers (irdma) do not support reuse of a QP.
@@ -91,7 +90,7 @@ impl QueueSet {
 /// # Invariants
 ///
 /// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
-/// PD. It is destroyed before any of them: fields are dropped in this order.
+/// PD. The QP is destroyed before these resources: fields are dropped in this order.
 pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
     send: SendQueue<T>,
@@ -199,7 +198,7 @@ impl<T: Send + 'static> Endpoint<T> {
         drop(self.events);
         let pd = self.send.pd.clone();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
-        // Not if memory is still registered: it holds a reference.
+        // not if memory is still registered, which holds a reference
         let pd = Arc::into_unique_or_drop(pd).filter(|pd| pd.is_clean());
         let (Some(pd), Some(receive), Some(send)) = (pd, receive, send) else {
             return Ok(None);
@@ -235,7 +234,7 @@ impl<T: Send + 'static> Endpoint<T> {
     ///
     /// # Errors
     ///
-    /// `EIO`: a CQ has failed. Others: from the driver. After an error the endpoint is unusable.
+    /// `EIO`: a CQ has failed. Others: the driver's. After an error the endpoint is unusable.
     pub(crate) fn flush(&mut self) -> Result {
         if self.receive.parts.cq.has_failed() || self.send.parts.cq.has_failed() {
             return Err(EIO);

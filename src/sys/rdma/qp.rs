@@ -47,7 +47,7 @@ unsafe impl Send for QueuePair {}
 // SAFETY: A QP may be used by any thread at once; its destruction is ordered by `alive`.
 unsafe impl Sync for QueuePair {}
 
-/// Owner of a QP. Its drop destroys the QP, however long that takes. Context of the drop: process.
+/// Owner of a QP. The drop destroys the QP, however long that takes. Context of the drop: process.
 ///
 /// # Invariants
 ///
@@ -81,7 +81,7 @@ impl OwnedQp {
             given_up: AtomicFlag::new(false),
             alive <- new_mutex!(true, "ib_sdp_qp"),
         }));
-        // INVARIANT: The same.
+        // INVARIANT: The caller passes an existing QP that nobody else destroys.
         OwnedQp {
             qp: qp.into(),
             exists: true,
@@ -127,8 +127,7 @@ impl OwnedQp {
     ///
     /// # Errors
     ///
-    /// Returns errors of the driver. Then the QP is unchanged, and the device may still use posted
-    /// requests.
+    /// Returns errors of the driver. On error the device may still use posted requests.
     pub(super) fn destroy(&mut self) -> Result {
         if !self.exists {
             return Ok(());
@@ -260,7 +259,7 @@ impl QueuePair {
 
             let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
             attr.max_rd_atomic = reads_out;
-            // chosen by the peer; rxe treats 7 as unlimited, and `ack_time` limits it
+            // the peer has chosen the number; rxe treats 7 as unlimited, and `ack_time` limits it
             attr.retry_cnt = match self.device.is_rxe() {
                 true => 7,
                 false => attr.retry_cnt.min(6),
@@ -277,7 +276,7 @@ impl QueuePair {
             qp_state: c::ib_qp_state_IB_QPS_ERR,
             ..Default::default()
         };
-        // Fails if the QP is destroyed: then no request can be flushed.
+        // fails if the QP is destroyed: then no request can be flushed
         let _ = self.modify(&mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32);
     }
 }

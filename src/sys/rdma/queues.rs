@@ -36,11 +36,11 @@ pub(crate) enum Status {
     TransportRetry,
     /// The peer had no receive buffer for too long.
     RnrRetry,
-    /// The peer refused access to its memory, or the message.
+    /// The peer refused the message, or access to its memory.
     Remote,
     /// The peer sent an unexpected message, or more than fits.
     Protocol,
-    /// A local failure.
+    /// This end failed.
     Local,
 }
 
@@ -147,7 +147,7 @@ impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
     }
 
     /// Empties all slots and returns the parts, if they can be reused. The QP is destroyed; the
-    /// next one numbers its work requests from `first`.
+    /// next QP numbers its work requests from `first`.
     pub(super) fn retire(mut self, first: u64) -> Option<Self> {
         for slot in &mut self.slots {
             *slot = Slot::default();

@@ -27,7 +27,7 @@ pub(super) type ReceiveParts = QueueParts<Option<(Buffer, Arc<Mapping>)>, c::ib_
 /// posted.
 pub(super) struct ReceiveQueue {
     qp: Arc<QueuePair>,
-    /// Its work requests are numbered by slots.
+    /// Work requests are numbered by the slots of the queue.
     pub(super) parts: ReceiveParts,
     mapper: Arc<MapperOwner>,
     lkey: u32,
@@ -132,7 +132,7 @@ impl ReceiveQueue {
         for i in (0..self.queued).rev() {
             // SAFETY: The index is below the length of the vector.
             let wr = unsafe { wrs.add(self.index(i)) };
-            // SAFETY: As above; the elements have no other users.
+            // SAFETY: The slots own these elements, which have no other users.
             unsafe { (*wr).next = first };
             first = wr;
         }
@@ -142,8 +142,8 @@ impl ReceiveQueue {
         self.queued = 0;
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
-        // that its slot owns until the completion or the destruction of the QP. The slot has its
-        // only `Memory`, so the CPU cannot access it meanwhile.
+        // that its slot owns until the completion or the destruction of the QP. The slot has the
+        // buffer's only `Memory`, so the CPU cannot access it meanwhile.
         let ret = to_result(unsafe { c::sdp_h_ib_post_recv(self.qp.raw(), first) });
         self.broken = ret.is_err();
         ret

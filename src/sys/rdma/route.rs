@@ -251,7 +251,8 @@ impl RouteId {
 
 impl Drop for RouteId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
+        // SAFETY: By the invariants the id is alive and owned. `rdma_destroy_id` waits for
+        // callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
         // The context, which is a field, is dropped after this.
     }

@@ -3,14 +3,14 @@
 //! Blocks of program memory posted to a send queue, for its work requests or for access by the
 //! peer.
 //!
-//! The queue owns a block until nothing can access it. The proof is:
+//! The queue owns a block until nothing can access it. The following accesses prove that:
 //!
 //! * for own READs and WRITEs, their completions with any status;
 //! * for the peer's access, a successful IB_WR_LOCAL_INV (a flushed one was not executed);
 //! * otherwise the destruction of the QP, the only one in its PD.
 //!
-//! On rxe, IB_WR_LOCAL_INV is not a barrier. It invalidates the region while an earlier accepted
-//! packet of the peer may still be copied, 4 KiB at most. A peer that follows the protocol has no
+//! On rxe, IB_WR_LOCAL_INV is not a barrier. The module invalidates the region while the peer's
+//! last accepted packet may still be copied, 4 KiB at most. A peer that follows the protocol has no
 //! packets in flight when it reports the end of its access, because requests on one QP are executed
 //! in order. For any other peer, this copy is a race of a few microseconds that rxe leaves open;
 //! hardware does not.
@@ -44,7 +44,7 @@ impl BlockId {
         number: 0,
     };
 
-    /// Makes the id of a block; `number` distinguishes it from others with this index.
+    /// Makes the id of a block; `number` distinguishes it from other blocks with this index.
     pub(in super::super) fn new(index: u8, number: u32) -> Self {
         BlockId { index, number }
     }
@@ -59,15 +59,15 @@ impl BlockId {
 pub(crate) struct Transfer {
     /// True: READ from the peer into the block. False: WRITE.
     pub(crate) read: bool,
-    /// Offset in the block.
+    /// Offset of the segment in the block.
     pub(crate) offset: u32,
     /// Maximum number of bytes.
     pub(crate) len: u32,
-    /// Address at the peer.
+    /// Address in the peer's memory.
     pub(crate) address: u64,
     /// Key of the peer's memory.
     pub(crate) rkey: u32,
-    /// Cookie of the completion.
+    /// Cookie that the completion returns.
     pub(crate) cookie: u64,
 }
 
@@ -123,7 +123,7 @@ pub(in super::super) struct BlockTable<T: Send + 'static> {
     pub(super) sges: KVec<c::ib_sge>,
     pub(super) gather: u8,
     pub(super) used: usize,
-    /// READs in flight.
+    /// Number of READs in flight.
     pub(super) reads: u16,
 }
 
@@ -231,7 +231,7 @@ impl<T: Send + 'static> BlockTable<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: the device or the peer can access it. `ENOENT`: no such block.
+    /// `EBUSY`: the device or the peer can access the block. `ENOENT`: the block does not exist.
     pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
         if entry.users != 0 || entry.sink.is_none() && entry.sg()?.is_registered() {
@@ -241,7 +241,7 @@ impl<T: Send + 'static> BlockTable<T> {
         Ok(place.and_then(Option::take).ok_or(ENOENT)?.block)
     }
 
-    /// Drops all blocks. The QP is destroyed. Context: process.
+    /// Drops all blocks. The QP must be destroyed. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
             entry.block.drop_now();

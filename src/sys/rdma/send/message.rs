@@ -14,11 +14,11 @@ pub(crate) struct SendWr<'a> {
     pub(crate) header: &'a [u8],
     /// Payload, from buffers that are mapped if the transport has a mapper.
     pub(crate) payload: &'a [Sge<'a>],
-    /// Requests a completion. The transport may report others as well.
+    /// Requests a completion. The transport may report other completions as well.
     pub(crate) signaled: bool,
     /// Notifies the peer even if it waits for solicited messages only.
     pub(crate) solicited: bool,
-    /// Cookie of the completion.
+    /// Cookie that the completion returns.
     pub(crate) cookie: u64,
 }
 
@@ -112,8 +112,8 @@ impl<T: Send + 'static> SendQueue<T> {
         })
     }
 
-    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of SGEs, including
-    /// the header's.
+    /// Fills in the SGEs of the payload and keeps its memory mapped. Returns the number of SGEs,
+    /// including the header's.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
         let (slot, _, sges) = self.parts.slot(index).ok_or(EINVAL)?;
         let mut used = 1;

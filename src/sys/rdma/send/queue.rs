@@ -17,7 +17,7 @@ use kernel::sync::Arc;
 
 /// Completion of a request of the send queue.
 pub(crate) enum SendCompletion {
-    /// The peer has received this message and all posted before it.
+    /// The peer has received this message and all earlier ones.
     Sent {
         /// Cookie of the request.
         cookie: u64,
@@ -111,7 +111,7 @@ impl WorkRequest {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unacknowledged {
     Nothing,
-    /// None of them reports its completion.
+    /// None of these requests reports its completion.
     Unsignaled,
     Signaled,
 }
@@ -141,7 +141,7 @@ pub(in super::super) struct SendQueue<T: Send + 'static> {
     pub(in super::super) blocks: BlockTable<T>,
     head: u64,
     done: u64,
-    /// Status of the position before `done`; those before it succeeded.
+    /// Status of the position before `done`; all earlier positions succeeded.
     status: Result<(), Status>,
     flushed: u64,
     pub(super) tail: u64,
@@ -288,15 +288,16 @@ impl<T: Send + 'static> SendQueue<T> {
                 // request begins with the same fields.
                 unsafe { wrs.add(self.slot_of(following)).cast::<c::ib_send_wr>() }
             };
-            // SAFETY: As above; the elements have no other users.
+            // SAFETY: The slots own these elements, which have no other users.
             unsafe {
                 (*wrs.add(self.slot_of(position)).cast::<c::ib_send_wr>()).next = next;
             }
             position = following;
         }
-        // INVARIANT: All are posted. A request that the device has not accepted stays in its slot.
+        // INVARIANT: All requests are posted. A request that the device has not accepted stays in
+        // its slot.
         self.flushed = self.tail;
-        // The driver has copied the SGE lists when it returns.
+        // After the call the driver has copied the SGE lists.
         self.blocks.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. Memory that the device
@@ -375,7 +376,7 @@ impl<T: Send + 'static> SendQueue<T> {
         let completion = match what {
             WrKind::Message => {
                 self.messages = self.messages.saturating_sub(1);
-                // One message completes those before it.
+                // The completion of a message completes all earlier ones.
                 if !last && following == WrKind::Message {
                     return None;
                 }

@@ -56,7 +56,7 @@ impl<T: Send + 'static> SendQueue<T> {
     /// # Errors
     ///
     /// `ENOSPC`: the queue is full. `EBUSY`: the peer has access. `EINVAL`: not prepared for this,
-    /// or in other use. `ENOENT`: no such block. `ENOMEM`. `EIO`: the queue is broken.
+    /// or in other use. `ENOENT`: the block does not exist. `ENOMEM`. `EIO`: the queue is broken.
     pub(in super::super) fn register(&mut self, block: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
@@ -77,7 +77,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(key)
     }
 
-    /// Returns true if a registration needs no IB_WR_LOCAL_INV before it. After a packet loss rxe
+    /// Returns true if a registration needs no preceding IB_WR_LOCAL_INV. After a packet loss rxe
     /// repeats an IB_WR_REG_MR, which fails without one (docs/kernel-notes.md).
     fn registers_alone(&self) -> bool {
         self.is_empty() || !self.mapper.mapper().is_rxe()
