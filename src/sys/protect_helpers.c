@@ -411,18 +411,20 @@ static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned lon
 			 unsigned long end)
 {
 	unsigned int tries = 0;
-	long ret;
 
-	do {
+	for (;;) {
 		/* UFFDIO_WAKE uses the range only. */
 		struct uffdio_writeprotect *args = slot_address(p, 0);
+		long ret;
 
 		*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
 		kunmap_local(args);
 		ret = do_ioctl(p, cmd, 0);
+		if (ret != -EFAULT || tries++ == 1000)
+			return ret;
 		/* The page is unreadable for microseconds while the kernel tries to migrate it. */
-	} while (ret == -EFAULT && tries++ < 1000 && (fsleep(USEC_PER_MSEC), true));
-	return ret;
+		fsleep(USEC_PER_MSEC);
+	}
 }
 
 /* Returns the first mapping from `start` on that this file protects, cut at `end`. */
