@@ -148,7 +148,7 @@ impl LocalLink {
     pub(crate) fn unread(&self) -> Unread {
         let d = self.incoming();
         let flow = d.queue.flow();
-        // loads this before the end of the stream, so a marked urgent byte is valid
+        // The mark is loaded before the end, so a mark at or below the end is of an arrived byte.
         let read = flow.read();
         let (mark, end) = (d.urgent.load(Acquire), flow.written());
         let at = mark.wrapping_sub(1);
@@ -162,8 +162,8 @@ impl LocalLink {
         Unread::new(read as u64, end as u64, urgent)
     }
 
-    /// Returns the position behind the last urgent byte, 0 for none. The bytes up to a position
-    /// that the caller has loaded before contain no newer urgent byte.
+    /// Returns the position behind the last urgent byte, 0 for none. A caller that has loaded the
+    /// end of the stream before this call has no newer urgent byte before that end.
     #[inline]
     pub(crate) fn mark(&self) -> i64 {
         self.incoming().urgent.load(Acquire)
