@@ -62,7 +62,7 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
 fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     let mut c = sk.connection();
     if c.endpoint.is_none() {
-        // pages for all of it are allocated first
+        // copy_splice_read() allocates pages for all bytes before it copies
         return Next::Copy(LARGE_CHUNK);
     }
     // as on TCP, the urgent byte ends the call even if MSG_OOB has read it, or SO_OOBINLINE is set
@@ -87,7 +87,7 @@ fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     };
     if n == 0 {
         c.rx.put_back(memory);
-        // more than half of a next, full buffer stays
+        // of a full buffer behind these bytes, more than half stays, and can be given
         return Next::Copy(LARGE_CHUNK / 4);
     }
     c.stats.bytes_spliced += n as u64;
