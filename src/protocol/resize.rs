@@ -5,7 +5,7 @@
 //! Implementations disagree about the value in both messages: it does or does not include the 16
 //! bytes of BSDH. The OFED family means the payload; no other implementation grows buffers on
 //! request. So this end sends the payload size in a ChRcvBufAck, and uses 16 bytes less than a
-//! peer's ChRcvBufAck contains, which is safe in both cases. Local peers are exempt.
+//! peer's ChRcvBufAck contains, which is safe in both cases.
 //!
 //! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once: its
 //! larger buffers are posted after the current ones, whose number is in the reply. A message longer
