@@ -62,8 +62,7 @@ impl Offered {
 
     /// Returns the memory of a block without a user of which nothing is read.
     pub(super) fn unread_memory(&mut self) -> Option<&mut Pinned> {
-        let is_free =
-            !self.busy && self.read == 0 && self.user == BlockUser::Nobody && !self.is_copy;
+        let is_free = !self.busy && self.read == 0 && self.user == BlockUser::None && !self.is_copy;
         self.memory.as_mut().filter(|_| is_free)
     }
 
@@ -104,7 +103,7 @@ impl Offered {
             self.replacement = Some(copy);
             return None;
         }
-        self.user = BlockUser::Nobody;
+        self.user = BlockUser::None;
         let left = memory.len().saturating_sub(self.read);
         counts.add(-1, (left as i64).wrapping_neg());
         self.is_copy = true;

@@ -62,7 +62,7 @@ pub(crate) fn add(
         return Added::Copy(message.piece(len).map_or(len, |(_, n)| n));
     };
     memory.notify(Notify::Call(notice.piece()));
-    push(sk, lock, message, memory, BlockUser::Nobody)
+    push(sk, lock, message, memory, BlockUser::None)
 }
 
 /// Adds pinned memory as the next bytes of a call, or releases it.

@@ -75,7 +75,7 @@ pub(super) fn add_spliced(
         sk.keep(memory);
         return None;
     };
-    match end.offer(sk, memory, BlockUser::Nobody) {
+    match end.offer(sk, memory, BlockUser::None) {
         Ok(()) => message.advance(added),
         Err(memory) => {
             sk.keep(memory);

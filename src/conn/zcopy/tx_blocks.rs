@@ -22,8 +22,8 @@ pub(crate) const MOST_BLOCKS: usize = 8;
 pub(crate) enum BlockUser {
     /// A call that waits until the block is sent.
     Call,
-    /// Nobody, or the receiver of a notification.
-    Nobody,
+    /// No task: the block is released when it is sent, perhaps with a notification.
+    None,
     /// Tasks that write to the block, which is write-protected; its bytes may be moved.
     Writers,
 }

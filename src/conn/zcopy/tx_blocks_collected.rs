@@ -12,7 +12,7 @@ impl<M> TxBlocks<M> {
     ///
     /// Returns the memory if [`TxBlocks::has_space`] is false.
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
-        self.push(advert, first, at, BlockUser::Nobody)?;
+        self.push(advert, first, at, BlockUser::None)?;
         if let Some(block) = self.iter_mut().last() {
             block.away = true;
         }

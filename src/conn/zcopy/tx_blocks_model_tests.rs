@@ -81,7 +81,7 @@ impl Model {
         let user = match self.detached {
             false => BlockUser::Call,
             true if self.rng.below(2) == 0 => BlockUser::Writers,
-            true => BlockUser::Nobody,
+            true => BlockUser::None,
         };
         assert!(self.blocks.push(advert, 0, self.copied, user).is_ok());
         self.starts.push(self.given);

@@ -65,7 +65,7 @@ impl<M> TxBlocks<M> {
         block.advert.memory = memory;
         (block.away, block.stuck) = (false, !copied);
         if copied {
-            (block.user, block.wanted) = (BlockUser::Nobody, None);
+            (block.user, block.wanted) = (BlockUser::None, None);
         }
         Ok(())
     }

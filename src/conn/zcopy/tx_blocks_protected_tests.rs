@@ -7,7 +7,7 @@ use super::*;
 fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     let mut b = TxBlocks::new();
     let first = b.push(Advert::unregistered(11, 100, 1), 0, 0, BlockUser::Writers);
-    let second = b.push(Advert::unregistered(22, 100, 2), 0, 0, BlockUser::Nobody);
+    let second = b.push(Advert::unregistered(22, 100, 2), 0, 0, BlockUser::None);
     assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
     // bytes of the block are posted, for which the peer has no buffer
     b.pass_over();

@@ -124,7 +124,7 @@ fn the_connection_is_lost() {
 fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
-        let pushed = b.push(advert(cookie, 1000), cookie as u8, 0, BlockUser::Nobody);
+        let pushed = b.push(advert(cookie, 1000), cookie as u8, 0, BlockUser::None);
         assert!(pushed.is_ok());
     }
     for cookie in 0..posted {

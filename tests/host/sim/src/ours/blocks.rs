@@ -171,7 +171,7 @@ impl Blocks {
         let user = match call {
             true => BlockUser::Call,
             false if rng.one_in(2) => BlockUser::Writers,
-            false => BlockUser::Nobody,
+            false => BlockUser::None,
         };
         let pushed = self.queue.push(advert, 0, self.copied, user);
         pushed.expect("room");
