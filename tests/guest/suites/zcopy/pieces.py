@@ -8,6 +8,7 @@ import mmap
 import os
 import random
 import resource
+import threading
 
 from lib import consts, memory, netns
 from lib.registry import case
@@ -334,12 +335,13 @@ def dice(rng):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """Segments are overwritten as soon as send returns: none of the new bytes ever arrives."""
-    counters = Counters()
+    """Segments are overwritten as soon as send returns: none of the new bytes ever arrives. The
+    first one is overwritten before the receiver reads."""
+    counters, touched = Counters(), threading.Event()
     for seed in range(e.rounds(16)):
         rng = random.Random(seed)
         way = Protected(e)
-        turns = [Pieces(dice(rng)) for _ in range(4)]
+        turns = [Pieces([(0, 32 * PAGE)]), *(Pieces(dice(rng)) for _ in range(3))]
         wants = [pieces.bytes for pieces in turns]
 
         def sender():
@@ -349,8 +351,10 @@ def stress(e):
                 for n in rng.sample(range(len(vector)), 1):
                     piece = pieces.piece(n)
                     write(piece, 0, 0xAA, piece.size)
+                touched.set()
 
         task = e.task(sender)
+        touched.wait(e.patience)
         for want in wants:
             receive(e, way.far, want, f"seed {seed}")
         task.result()
