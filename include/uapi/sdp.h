@@ -77,6 +77,9 @@
  */
 #define SDP_ASYNC_SEND		84
 
+/* getsockopt(2), SOCK_SEQPACKET: bytes of the longest message that the peer receives. */
+#define SDP_MAX_MESSAGE		85
+
 /* Transport of a connection: none (or no longer), an RDMA device, or local, in this kernel. */
 #define SDP_TRANSPORT_NONE	0
 #define SDP_TRANSPORT_RDMA	1

@@ -57,7 +57,7 @@ def guest(name, what, options, arguments, limit, default=True):
 
 # Guest suites of `make test`: all but those for the debug kernel only. Longer suites run by name
 # (`make test SUITES=debug:data`), or all together by SUITES=all. The suites begin in this order.
-STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
+STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "seqpacket", "poll", "bind", "lifecycle", "overload",
           "kernel", "create", "preload", "map", "pods", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 
 

@@ -66,7 +66,7 @@ use self::wakeups::{Wakeup, Wakeups};
 use self::zcopy::{Zcopy, ZcopyBox};
 use crate::memory::budget::Account;
 use crate::memory::pressure;
-use crate::protocol::{self, Stall};
+use crate::protocol::{self, Records, Stall};
 use crate::sys::net::params::Params;
 use crate::sys::net::sock::{Sock, UnderLock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -198,6 +198,8 @@ pub(crate) struct Connection {
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
+    /// Messages that arrive, on a socket of `SOCK_SEQPACKET`.
+    pub(crate) records: Option<Records>,
     pub(crate) tx: SendQueue,
     pub(crate) rx: ReceiveQueue,
     pub(crate) rx_buffers: RxBuffers,
@@ -232,6 +234,7 @@ impl Connection {
             local: None,
             cm: Cm::new(),
             protocol: None,
+            records: None,
             tx: SendQueue::new(),
             rx: ReceiveQueue::new(),
             rx_buffers: RxBuffers::new(),
@@ -257,7 +260,7 @@ impl Connection {
         self.tx.clear();
         self.rx.clear();
         self.rx_buffers.reset();
-        self.protocol = None;
+        (self.protocol, self.records) = (None, None);
         for timer in [
             Timer::Cork,
             Timer::Memory,
@@ -304,6 +307,14 @@ impl Connection {
             None => self.rx.unread.bytes(),
         };
         (rx, self.outstanding())
+    }
+
+    /// Returns true if a whole message is unread.
+    pub(crate) fn has_message(&self) -> bool {
+        match &self.local {
+            Some(local) => local.link.readable() > 0,
+            None => self.records.as_ref().is_some_and(Records::has_whole),
+        }
     }
 
     /// Returns true if bytes can still be sent and received.

@@ -7,7 +7,7 @@ use super::timers::Timer;
 use super::unread::Urgent;
 use super::wakeups::{Wakeup, Wakeups};
 use super::{Connection, SdpSock, JOB_RESIZE};
-use crate::protocol::{Event, Mid, Received, MAX_HEADER};
+use crate::protocol::{Event, Mid, Received, Violation, MAX_HEADER};
 use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Ends, Flag, State};
@@ -39,6 +39,9 @@ impl Connection {
         let Some(message) = start.and_then(|bytes| self.understood(sk, bytes, len, wakeups)) else {
             return;
         };
+        if let Err(violation) = self.follow_records(&buffer, &message) {
+            return self.violated(sk, violation, wakeups);
+        }
         if message.urgent_pending {
             self.urgent_pending(sk, wakeups);
         }
@@ -72,15 +75,33 @@ impl Connection {
                 Some(message)
             }
             Err(violation) => {
-                self.stats.violation(violation);
-                debug!(
-                    "{}: the peer broke the protocol: {}",
-                    Ends(sk),
-                    violation.name()
-                );
-                self.done_with_error(sk, EPROTO, wakeups);
+                self.violated(sk, violation, wakeups);
                 None
             }
+        }
+    }
+
+    /// Ends the connection, since the peer has violated the protocol.
+    fn violated(&mut self, sk: &SdpSock, violation: Violation, wakeups: &mut Wakeups) {
+        self.stats.violation(violation);
+        debug!(
+            "{}: the peer broke the protocol: {}",
+            Ends(sk),
+            violation.name()
+        );
+        self.done_with_error(sk, EPROTO, wakeups);
+    }
+
+    /// Counts the messages of `SOCK_SEQPACKET` in a message of the transport.
+    fn follow_records(&mut self, buffer: &Buffer, message: &Received) -> Result<(), Violation> {
+        let Some(records) = &mut self.records else {
+            return Ok(());
+        };
+        let payload = message.payload.start as usize..message.payload.end as usize;
+        let ends = message.event == Event::PeerClosed && records.is_within();
+        match ends || message.urgent_pending {
+            true => Err(Violation::Record),
+            false => records.arrived(buffer.bytes().get(payload).unwrap_or_default()),
         }
     }
 
@@ -120,7 +141,8 @@ impl Connection {
             Ok(None) => {}
             Err(_) => return Err(ENOBUFS),
         }
-        wakeups.add(Wakeup::Readable);
+        let is_part = self.records.as_ref().is_some_and(|r| !r.has_whole());
+        wakeups.add_if(!is_part, Wakeup::Readable);
         wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
         Ok(())
     }

@@ -269,8 +269,12 @@ impl Connection {
     /// Returns the number of receive buffers to keep posted, by window and `SO_RCVBUF`.
     fn target(&self, sk: &SdpSock) -> u16 {
         let advert = self.holds_advert();
-        self.rx_buffers
-            .target(sk.rcvbuf(), self.rx.memory(), advert)
+        // nobody can read before the end of the first message has arrived
+        let unread = match &self.records {
+            Some(records) if !records.has_whole() => 0,
+            _ => self.rx.memory(),
+        };
+        self.rx_buffers.target(sk.rcvbuf(), unread, advert)
     }
 
     /// Returns true if a quarter of the buffers is missing: posting one costs as much as all.

@@ -161,7 +161,8 @@ impl SendQueue {
     pub(crate) fn open_new(&mut self, buffer: Buffer) -> Option<OpenChunk> {
         let chunk = Chunk {
             buffer,
-            start: self.end,
+            // behind bytes of [`SendQueue::hold`]
+            start: self.chunks.back_mut().map_or(self.end, |last| last.end()),
             len: 0,
         };
         self.chunks.push_back(chunk).ok()?;
@@ -177,16 +178,46 @@ impl SendQueue {
         Some(OpenChunk { memory, len })
     }
 
-    /// Closes a chunk; the first `n` bytes of its free space may now be sent.
-    pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
-        let Some(last) = self.chunks.back_mut().filter(|c| c.is_open()) else {
-            return;
-        };
+    /// Closes a chunk; the first `n` bytes of its free space may be sent after the next
+    /// [`SendQueue::close`]. [`SendQueue::rewind`] removes them before that.
+    pub(crate) fn hold(&mut self, chunk: OpenChunk, n: usize) {
+        let _ = self.put(chunk, n);
+        self.chunks.grow(2 * CHUNKS, GFP_NOWAIT);
+    }
+
+    /// Puts the memory of a chunk back, with `n` new bytes.
+    #[inline(always)]
+    fn put(&mut self, chunk: OpenChunk, n: usize) -> Option<&mut Chunk> {
+        let last = self.chunks.back_mut().filter(|c| c.is_open())?;
         last.buffer.put_memory(chunk.memory);
         let len = last.len().saturating_add(n).min(last.buffer.capacity());
         last.len = len as u32;
-        self.end = last.end();
-        if last.len == 0 {
+        Some(last)
+    }
+
+    /// Removes the bytes of [`SendQueue::hold`].
+    pub(crate) fn rewind(&mut self) {
+        while let Some(last) = self.chunks.back_mut().filter(|c| !c.is_open()) {
+            let len = self.end.saturating_sub(last.start).min(last.len.into());
+            last.len = len as u32;
+            if len > 0 {
+                break;
+            }
+            if let Some(unused) = self.chunks.pop_back() {
+                self.keep(unused.buffer);
+            }
+        }
+        self.sent_whole = self.sent_whole.min(self.chunks.len());
+    }
+
+    /// Closes a chunk; the first `n` bytes of its free space may now be sent.
+    pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
+        let Some(last) = self.put(chunk, n) else {
+            return;
+        };
+        let (end, len) = (last.end(), last.len);
+        self.end = end;
+        if len == 0 {
             if let Some(unused) = self.chunks.pop_back() {
                 self.keep(unused.buffer);
             }

@@ -6,7 +6,7 @@ use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
 use super::send_queue::SendQueue;
 use super::{Connection, SdpSock, FIRST_WINDOW};
-use crate::protocol::{Hello, ZeroCopy};
+use crate::protocol::{Hello, ZeroCopy, MAX_MESSAGE};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
@@ -20,6 +20,8 @@ use kernel::prelude::*;
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 pub(crate) const SEND_BUFFER: usize = 1024 * 1024;
+/// Smallest MaxMessage, whatever `SO_RCVBUF` is.
+const LEAST_MESSAGE: usize = 256 * 1024;
 /// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
 /// repeats a request for a shorter time.
 const TCP_SYN_RETRIES: u32 = 6;
@@ -47,11 +49,20 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     config
 }
 
-/// Returns how the new connection uses adverts.
-pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
-    match endpoint.mapper().most_pages() {
-        0 => ZeroCopy::Off,
-        _ => ZeroCopy::On,
+/// Returns how the new connection uses adverts. Messages are copied.
+pub(crate) fn zero_copy(sk: &SdpSock, endpoint: &Endpoint) -> ZeroCopy {
+    match endpoint.mapper().most_pages() == 0 || sk.is_seqpacket() {
+        true => ZeroCopy::Off,
+        false => ZeroCopy::On,
+    }
+}
+
+/// Returns the MaxMessage of a new connection, which is its `SO_RCVBUF` within bounds; 0 for a
+/// stream.
+pub(crate) fn max_message(sk: &SdpSock) -> u32 {
+    match sk.is_seqpacket() {
+        true => sk.rcvbuf().clamp(LEAST_MESSAGE, MAX_MESSAGE as usize) as u32,
+        false => 0,
     }
 }
 

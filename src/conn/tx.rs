@@ -130,8 +130,9 @@ impl Connection {
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more
+                || self.records.is_some()
                 || sk.cast_nodelay(),
-            cork: self.cork.holds(self.options.cork) && !ahead.more,
+            cork: self.cork.holds(self.options.cork) && !ahead.more && self.records.is_none(),
             limit: u32::try_from(ahead.limit).unwrap_or(u32::MAX),
             reader_waits,
             source: ahead.source,

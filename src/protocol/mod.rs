@@ -34,6 +34,7 @@ mod adverts;
 mod connection;
 mod credits;
 pub(crate) mod named;
+mod records;
 mod resize;
 mod sequence;
 mod violation;
@@ -45,6 +46,8 @@ pub use self::connection::{
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{
     port_of_service_id, service_id, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN,
-    HELLO_ACK_LEN, HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
+    CAP_MESSAGES, HELLO_ACK_LEN, HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE,
+    VERSION,
 };
+pub use self::records::{RecordHeader, Records, MAX_MESSAGE, RECORD_HEADER};
 pub use self::violation::Violation;

@@ -87,6 +87,9 @@ violations! {
     UnexpectedSinkCancelAck = "unexpected_sinkcancelack",
     /// SuspCommAck without a SuspComm.
     UnexpectedSuspCommAck = "unexpected_suspcommack",
+    /// Stream of messages with one that is empty or too long, or that the stream ends in, or with
+    /// an urgent byte.
+    Record = "record",
 }
 
 impl Violation {

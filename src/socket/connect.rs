@@ -12,7 +12,9 @@ use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
+use crate::protocol::{
+    self, Hello, HelloAck, IpVersion, Parameters, Records, ZeroCopy, CAP_MESSAGES,
+};
 use crate::sys::address::{Address, Named};
 use crate::sys::debug::debug;
 use crate::sys::errno::{
@@ -238,12 +240,12 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     let never_asks = sk.netns().fixed_buffer_peers.lock().has(&sk.remote());
     let (size, large) = rx_buffers::first_size(sk, never_asks);
     let parts = Prepared::new(endpoint, size)?;
-    let v4 = local.ip.is_ipv4();
+    let (v4, messages) = (local.ip.is_ipv4(), sk.is_seqpacket());
     let hello = Hello {
         bufs: parts.posted,
         version: protocol::VERSION,
         ip_version: if v4 { IpVersion::V4 } else { IpVersion::V6 },
-        cap: 0,
+        cap: if messages { CAP_MESSAGES } else { 0 },
         max_adverts: MAX_ADVERTS,
         desired_remote_receive_size: parts.size,
         local_receive_size: parts.size,
@@ -251,6 +253,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         src: setup::hello_address(&local.ip),
         dst: setup::hello_address(&sk.remote().ip),
         ext_max_adverts: 0,
+        max_message: setup::max_message(sk),
     };
     let private_data = {
         let mut c = sk.connection();
@@ -258,6 +261,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
             return Ok(());
         }
         parts.install(&mut c);
+        c.records = Records::new(hello.max_message, 0);
         c.begin_with(sk, large);
         c.cm.link = Some(link.clone());
         if link.is_removing() {
@@ -282,12 +286,18 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
 
 /// Handles the HelloAck.
 ///
-/// `EPROTO`: not a HelloAck; the connection is refused.
+/// `EPROTO`: not a HelloAck. `ECONNREFUSED`: a stream, in place of messages. The connection is
+/// refused.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
         refused(sk, link, EPROTO.into());
         return Err(EPROTO.into());
     };
+    if sk.is_seqpacket() && ack.max_message == 0 {
+        // OFED and older versions of this module ignore the capability in the Hello
+        refused(sk, link, ECONNREFUSED.into());
+        return Err(ECONNREFUSED.into());
+    }
     let service = sk.remote();
     let mut c = sk.connection();
     if sk.state() != State::SynSent || !c.cm.is_of(link) {
@@ -306,13 +316,18 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: LARGE_CHUNK as u32,
-        zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
+        zero_copy: match &c.endpoint {
+            Some(endpoint) => setup::zero_copy(sk, endpoint),
+            None => ZeroCopy::Off,
+        },
     });
     if c.endpoint.as_ref().is_some_and(|e| e.qp().is_iwarp()) {
         // MPA: the connector sends first
         protocol.greet();
     }
     c.protocol = Some(protocol);
+    let own_most = c.records.as_ref().map_or(0, Records::own_most);
+    c.records = Records::new(own_most, ack.max_message);
     Ok(())
 }
 

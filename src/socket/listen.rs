@@ -12,7 +12,7 @@ use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, BacklogSlot, Listener, SdpSock, Socket, FIN_TIME};
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, Records};
 use crate::sys::address::Address;
 use crate::sys::debug::debug;
 use crate::sys::errno::{EADDRINUSE, EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
@@ -126,7 +126,8 @@ impl Acceptor for SdpSock {
         };
         // without the peer's port, getpeername(2) and accept(2) would fail
         let hello = Hello::parse(request.incoming.data).ok();
-        let Some(hello) = hello.filter(|h| h.local_port != 0) else {
+        let is_valid = |h: &Hello| h.local_port != 0 && h.messages().is_some();
+        let Some(hello) = hello.filter(is_valid) else {
             namespace.count(|s| s.bad_hellos += 1);
             debug!(
                 "a request to connect to port {} has no valid Hello",
@@ -147,17 +148,20 @@ impl Acceptor for SdpSock {
             &local,
             &remote,
             request.ifindex,
+            hello.messages() != Some(0),
             |child, slot| prepare(child, slot, request, &hello),
         )
     }
 }
 
-/// Makes a connection's socket for a listener with space in its backlog, set up by `prepare`.
+/// Makes a connection's socket for a listener with space in its backlog, set up by `prepare`: of
+/// `messages` or of a stream.
 pub(super) fn accept_request(
     net: &Net,
     local: &Address,
     remote: &Address,
     ifindex: u32,
+    messages: bool,
     prepare: impl FnOnce(&ARef<SdpSock>, &BacklogSlot) -> Result,
 ) -> Verdict {
     let Some(namespace) = family::netns_of::<Socket>(net) else {
@@ -168,7 +172,7 @@ pub(super) fn accept_request(
     let listener = namespace
         .ports
         .lock()
-        .listener(local.port, local.ip, takes, hash);
+        .listener(*local, messages, takes, hash);
     let Some(listener) = listener else {
         return Verdict::Unknown;
     };
@@ -291,6 +295,7 @@ fn prepare(
         version: protocol::VERSION,
         max_adverts: MAX_ADVERTS.into(),
         actual_receive_size: parts.size,
+        max_message: setup::max_message(child),
     };
     let options = slot.listener.connection().options.clone();
     let private_data = {
@@ -308,8 +313,9 @@ fn prepare(
                 false => hello.bufs,
             },
             desired_remote_size: LARGE_CHUNK as u32,
-            zero_copy: setup::zero_copy(&parts.endpoint),
+            zero_copy: setup::zero_copy(child, &parts.endpoint),
         }));
+        c.records = Records::new(ack.max_message, hello.max_message);
         c.slot = Some(slot.clone());
         parts.install(&mut c);
         c.begin_with(child, large);

@@ -7,6 +7,7 @@ use super::{ipproto, listen, release};
 use crate::conn::local::{LocalEnd, LocalRequest};
 use crate::conn::timers::Timer;
 use crate::conn::{setup, BacklogSlot, Connection, SdpSock};
+use crate::protocol::Records;
 use crate::sys::address::Address;
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ENETUNREACH, ETIMEDOUT};
 use crate::sys::net::sock::State;
@@ -14,6 +15,7 @@ use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{LinkId, Verdict};
 use core::net::IpAddr;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 
 /// Time until a request that met a full backlog is repeated: first, and after doubling.
 const FIRST_PAUSE: Jiffies = milliseconds(10);
@@ -74,11 +76,12 @@ fn seen(address: Address, ifindex: u32) -> Address {
 /// Passes the request to a listener. If the listener accepts, both ends are connected.
 fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
     let (to, from) = (seen(sk.remote(), ifindex), seen(sk.local(), ifindex));
-    let mut made = None;
-    let verdict = listen::accept_request(sk.net(), &to, &from, ifindex, |child, slot| {
+    let (mut made, messages) = (None, sk.is_seqpacket());
+    let prepare = |child: &ARef<SdpSock>, slot: &BacklogSlot| {
         made = Some((child.clone(), join(sk, child, slot)?));
         Ok(())
-    });
+    };
+    let verdict = listen::accept_request(sk.net(), &to, &from, ifindex, messages, prepare);
     if let (Verdict::Accepted, Some((child, id))) = (&verdict, made) {
         established(&child, id);
         established(sk, id);
@@ -95,8 +98,10 @@ fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
     let [mine, theirs] = LocalEnd::pair(sk, child)?;
     let id = mine.link.id();
     let options = slot.listener.connection().options.clone();
+    let (own_most, peer_most) = (setup::max_message(sk), setup::max_message(child));
     {
         let mut c = child.connection();
+        c.records = Records::new(peer_most, own_most);
         c.options = options;
         c.slot = Some(slot.clone());
         c.begin_local(theirs);
@@ -106,6 +111,7 @@ fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
     if !is_current(sk, &c) {
         return Err(ECONNABORTED.into());
     }
+    c.records = Records::new(own_most, peer_most);
     c.begin_local(mine);
     Ok(id)
 }

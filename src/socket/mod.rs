@@ -46,6 +46,7 @@ mod receive;
 mod receive_call;
 mod release;
 mod send;
+mod seqpacket;
 mod splice;
 mod timer;
 mod upcalls;

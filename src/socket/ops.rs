@@ -5,7 +5,7 @@
 use super::netns::Netns;
 use super::{
     bind, close, connect, establish, ipproto, listen, options, poll, receive, release, send,
-    splice, timer,
+    seqpacket, splice, timer,
 };
 use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
@@ -33,10 +33,19 @@ impl Family for Socket {
         listen: ipproto::listen,
         accept: listen::accept,
         poll: poll::poll,
-        send: send::send,
+        send: |sk, message| match sk.is_seqpacket() {
+            true => seqpacket::send(sk, message),
+            false => send::send(sk, message),
+        },
         splice_eof: send::announced_no_more,
-        receive: receive::receive,
-        splice: splice::splice,
+        receive: |sk, to| match sk.is_seqpacket() {
+            true => seqpacket::receive(sk, to),
+            false => receive::receive(sk, to),
+        },
+        splice: |sk, to, nowait| match sk.is_seqpacket() {
+            true => Err(EINVAL),
+            false => splice::splice(sk, to, nowait),
+        },
         ioctl: options::ioctl,
         shutdown: close::shutdown,
         disconnect: close::disconnect,

@@ -4,9 +4,10 @@
 
 use super::{info, ipproto};
 use crate::conn::{keepalive, Options, SdpSock};
+use crate::protocol::Records;
 use crate::sys::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EINVAL, ENOPROTOOPT};
+use crate::sys::errno::{EINVAL, ENOPROTOOPT, ENOTCONN};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::{Flag, State};
 use kernel::prelude::*;
@@ -176,9 +177,10 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::SDP_INFO => return value.give(info::sdp(sk).as_bytes()),
         _ => {}
     }
-    let (o, max_payload, route) = {
+    let (o, (max_payload, max_message), route) = {
         let c = sk.connection();
-        (c.options.clone(), c.max_payload(), c.fallback.route)
+        let sizes = (c.max_payload(), c.records.as_ref().map(Records::peer_most));
+        (c.options.clone(), sizes, c.fallback.route)
     };
     let timers = o.timers(sk);
     value.give_int(match name {
@@ -204,6 +206,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::SDP_LAST_BIND_ERR => o.last_bind_error,
         c::SDP_ASYNC_SEND => o.sends_async().into(),
         c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)? as i32,
+        c::SDP_MAX_MESSAGE if sk.is_seqpacket() => max_message.ok_or(ENOTCONN)? as i32,
         _ => return Err(ENOPROTOOPT.into()),
     })
 }

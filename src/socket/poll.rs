@@ -74,7 +74,11 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
         return events;
     }
     let (unread, inline) = (connection.unread(), sk.flag(Flag::UrgInline));
-    if unread.reaches(sk.rcvlowat(), inline, || connection.is_full(sk)) {
+    let readable = match sk.is_seqpacket() {
+        true => connection.has_message(),
+        false => unread.reaches(sk.rcvlowat(), inline, || connection.is_full(sk)),
+    };
+    if readable {
         events |= READABLE;
     }
     if let Urgent::Valid(..) = unread.urgent {

@@ -36,21 +36,28 @@ impl Call<'_> {
 
     /// Returns the result of a call that must not wait for more; `None` if it may wait.
     pub(super) fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
-        let sk = self.sk;
-        if self.copied > 0 || ended && sk.peer_has_ended() {
+        match self.copied {
+            0 => nothing(self.sk, timeout, ended),
+            _ => Some(Ok(())),
+        }
+    }
+}
+
+/// Returns the result of a call that has received nothing and must not wait; `None` if it may wait.
+pub(super) fn nothing(sk: &SdpSock, timeout: isize, ended: bool) -> Option<Result> {
+    if ended {
+        if sk.peer_has_ended() {
             return Some(Ok(()));
         }
-        if ended {
-            if let Err(e) = sk.take_error() {
-                return Some(Err(e));
-            }
-            if sk.shutdown() & RCV_SHUTDOWN != 0 {
-                return Some(Ok(()));
-            }
-            if sk.state() == State::Close {
-                return Some(Err(ENOTCONN.into()));
-            }
+        if let Err(e) = sk.take_error() {
+            return Some(Err(e));
         }
-        (timeout == 0).then_some(Err(EAGAIN.into()))
+        if sk.shutdown() & RCV_SHUTDOWN != 0 {
+            return Some(Ok(()));
+        }
+        if sk.state() == State::Close {
+            return Some(Err(ENOTCONN.into()));
+        }
     }
+    (timeout == 0).then_some(Err(EAGAIN.into()))
 }

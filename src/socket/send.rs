@@ -66,7 +66,8 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
 /// Waits for a connect(2) in progress.
 ///
 /// Errors: `EPIPE`: no connection. `EAGAIN`: the call must not wait.
-fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
+#[inline]
+pub(super) fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
         let seq = sk.event_seq();
         match sk.state() {
@@ -229,7 +230,7 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
 ///
 /// Errors: `EPIPE`: no connection. `ENOMEM`.
 #[inline(never)] // few calls need one
-fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
+pub(super) fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
     let mapper = space.mapper.take().ok_or(EPIPE)?;
@@ -244,10 +245,11 @@ fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     }
 }
 
-/// Closes a chunk with `got` new bytes, and sends.
+/// Closes a chunk with `n` new bytes, and sends.
 ///
 /// Errors: `EPIPE`: no connection; the new bytes are not queued.
-fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) -> Result {
+#[inline(always)] // in either send path
+pub(super) fn commit(sk: &SdpSock, chunk: OpenChunk, n: usize, more: bool, urgent: bool) -> Result {
     let timed = {
         let mut c = sk.connection();
         let Connection { endpoint, tx, .. } = &mut *c;
@@ -255,7 +257,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
             return Err(EPIPE.into());
         }
         let idle = tx.queued() == 0;
-        tx.close(chunk, got);
+        tx.close(chunk, n);
         if urgent {
             tx.mark_urgent();
         }
@@ -284,7 +286,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
 /// without a notification. `poll`: the call must not wait, so pollers are notified of space;
 /// otherwise its caller is.
 #[inline(never)]
-fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
+pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
     let wanted = (!poll).then(|| sk.await_space());
     if poll {
         sk.want_space();

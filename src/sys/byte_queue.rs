@@ -287,8 +287,7 @@ impl<B> Writer<B> {
         }
     }
 
-    /// Adds a segment of at least `least` bytes: an unused one, or a new one of that size, a power
-    /// of two. Context: process, may sleep unless `gfp` says otherwise.
+    /// Adds a segment of `least` bytes, a power of two, or more. May sleep if `gfp` allows it.
     ///
     /// # Errors
     ///
@@ -305,9 +304,8 @@ impl<B> Writer<B> {
             None => Memory::new(least, gfp)?.into_block(),
         };
         let place = Content::Segment(memory.clone());
-        let mut entries = self.queue.entries.lock();
-        let pushed = entries.push(&self.queue.flow, self.filled, OPEN, place);
-        drop(entries);
+        let (queue, at) = (&self.queue, self.filled);
+        let pushed = queue.entries.lock().push(&queue.flow, at, OPEN, place);
         pushed.map_err(|_| ENOSPC)?;
         (self.last, self.start) = (Some(memory), self.filled);
         Ok(())
@@ -331,10 +329,37 @@ impl<B> Writer<B> {
         self.queue.publish_held() == Some(true)
     }
 
-    /// Adds `n` bytes, which [`ByteQueue::publish_held`] or [`Writer::publish`] publishes later.
-    pub(crate) fn hold(&mut self, n: usize) {
+    /// Adds the next `n` bytes, up to [`Writer::publish`] or [`Writer::rewind`].
+    pub(crate) fn fill(&mut self, n: usize) {
         self.filled = self.filled.wrapping_add_unsigned(n as u64);
         self.holds = true;
+    }
+
+    /// Removes the bytes of [`Writer::fill`], with segments that have no others.
+    pub(crate) fn rewind(&mut self) {
+        self.filled = self.queue.flow.written();
+        (self.last, self.holds) = (None, false);
+        let mut entries = self.queue.entries.lock();
+        while entries.list.last().is_some_and(|e| e.start > self.filled) {
+            entries.list.pop();
+        }
+        let only = entries.list.len() == 1;
+        if let Some(Entry {
+            start,
+            end,
+            place: Content::Segment(memory),
+        }) = entries.list.last_mut()
+        {
+            (*end, self.start, self.last) = (OPEN, *start, Some(memory.clone()));
+            if only {
+                self.queue.flow.set_first_end(OPEN);
+            }
+        }
+    }
+
+    /// Adds `n` bytes, which [`ByteQueue::publish_held`] or [`Writer::publish`] publishes later.
+    pub(crate) fn hold(&mut self, n: usize) {
+        self.fill(n);
         self.queue.entries.lock().held = self.filled;
     }
 

@@ -26,10 +26,12 @@ mod field {
     pub(super) const SRC_IP: Bytes<32, 16> = Bytes;
     pub(super) const DST_IP: Bytes<48, 16> = Bytes;
     pub(super) const EXT_MAX_ADVERTS: U16<66> = U16;
+    pub(super) const MAX_MESSAGE: U32<68> = U32;
 
     // HelloAck. Byte 18 is reserved or the high byte of MaxAdverts; every known sender writes 0.
     pub(super) const ACK_MAX_ADVERTS: U16<18> = U16;
     pub(super) const ACT_RCV_SZ: U32<20> = U32;
+    pub(super) const ACK_MAX_MESSAGE: U32<24> = U32;
 }
 
 /// Version in Hello and HelloAck: 2.2, as every OFED writes it.
@@ -40,6 +42,10 @@ pub const CAP_INVALIDATE: u8 = 1;
 
 /// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (deduced from its name).
 pub const CAP_EXTENDED_MAX_ADVERTS: u8 = 2;
+
+/// Capability bit of Hello: the connection is for messages (`SOCK_SEQPACKET`), and MaxMessage is
+/// valid. An extension of this module.
+pub const CAP_MESSAGES: u8 = 4;
 
 /// Service IDs of SDP: this prefix and the port in the low 16 bits.
 const SERVICE_ID_PREFIX: u64 = 0x1_0000;
@@ -94,6 +100,9 @@ pub struct Hello {
     pub dst: [u8; 16],
     /// Maximum number of adverts that the connector holds, valid if `cap` has the bit.
     pub ext_max_adverts: u16,
+    /// Length in bytes of the longest message that the connector can receive, valid if `cap` has
+    /// the bit.
+    pub max_message: u32,
 }
 
 /// The acceptor's first message (MID 0x01): the private data of its CM REP.
@@ -107,6 +116,9 @@ pub struct HelloAck {
     pub max_adverts: u16,
     /// Size in bytes with BSDH of each of the acceptor's receive buffers.
     pub actual_receive_size: u32,
+    /// Length in bytes of the longest message that the acceptor can receive. 0: the connection is a
+    /// stream.
+    pub max_message: u32,
 }
 
 impl Hello {
@@ -131,6 +143,16 @@ impl Hello {
         }
     }
 
+    /// Returns the length of the longest message that the connector receives; 0 for a stream, and
+    /// `None` if the field is invalid.
+    pub const fn messages(&self) -> Option<u32> {
+        match (self.cap & CAP_MESSAGES, self.max_message) {
+            (0, _) => Some(0),
+            (_, 0) => None,
+            (_, most) => Some(most),
+        }
+    }
+
     /// Writes the message.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
         let mut h = [0; HELLO_LEN];
@@ -146,6 +168,7 @@ impl Hello {
         field::SRC_IP.put(&mut h, self.src);
         field::DST_IP.put(&mut h, self.dst);
         field::EXT_MAX_ADVERTS.put(&mut h, self.ext_max_adverts);
+        field::MAX_MESSAGE.put(&mut h, self.max_message);
         h
     }
 
@@ -180,6 +203,7 @@ impl Hello {
             src: field::SRC_IP.get(h),
             dst: field::DST_IP.get(h),
             ext_max_adverts: field::EXT_MAX_ADVERTS.get(h),
+            max_message: field::MAX_MESSAGE.get(h),
         };
         if hello.adverts() == 0 {
             return Err(Malformed::MaxAdverts);
@@ -198,6 +222,7 @@ impl HelloAck {
         field::VERSION.put(&mut h, self.version);
         field::ACK_MAX_ADVERTS.put(&mut h, self.max_adverts);
         field::ACT_RCV_SZ.put(&mut h, self.actual_receive_size);
+        field::ACK_MAX_MESSAGE.put(&mut h, self.max_message);
         h
     }
 
@@ -224,6 +249,7 @@ impl HelloAck {
             version: field::VERSION.get(h),
             max_adverts,
             actual_receive_size: check_receive_size(field::ACT_RCV_SZ.get(h))?,
+            max_message: field::ACK_MAX_MESSAGE.get(h),
         })
     }
 }

@@ -16,6 +16,7 @@ fn hello() -> Hello {
         src: Hello::ipv4([192, 0, 2, 1]),
         dst: Hello::ipv4([192, 0, 2, 2]),
         ext_max_adverts: 0,
+        max_message: 0,
     }
 }
 
@@ -25,6 +26,7 @@ fn hello_ack() -> HelloAck {
         version: VERSION,
         max_adverts: 1,
         actual_receive_size: 32784,
+        max_message: 0,
     }
 }
 

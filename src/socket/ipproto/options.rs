@@ -102,6 +102,7 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
 fn is_sdp(level: i32, name: i32) -> bool {
     let options = [
         c::SDP_ASYNC_SEND,
+        c::SDP_MAX_MESSAGE,
         c::SDP_ZCOPY_THRESH,
         c::SDP_LAST_BIND_ERR,
         c::SDP_INFO,

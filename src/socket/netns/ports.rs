@@ -32,6 +32,8 @@ struct Claim {
     reuse_address: bool,
     reuse_port: bool,
     uid: u32,
+    /// True for a socket of messages.
+    messages: bool,
     /// Host and port of the destination, if connect(2) has chosen the port for it alone.
     to: Option<(IpAddr, u16)>,
 }
@@ -45,6 +47,7 @@ impl Claim {
             reuse_address: sk.reuse_address(),
             reuse_port: sk.reuse_port(),
             uid: sk.uid(),
+            messages: sk.is_seqpacket(),
             to: None,
         }
     }
@@ -309,17 +312,19 @@ impl Ports {
         }
     }
 
-    /// Returns the listener for connections to `ip` and `port` through its interface. With
-    /// `SO_REUSEPORT`, selects a listener by `hash`, which must be uniformly distributed.
+    /// Returns the listener for connections to this address through its interface, of messages or
+    /// of streams. With `SO_REUSEPORT`, selects a listener by `hash`, which must be uniformly
+    /// distributed.
     pub(in crate::socket) fn listener(
         &self,
-        port: u16,
-        ip: IpAddr,
+        Address { ip, port, .. }: Address,
+        messages: bool,
         takes: impl Fn(i32) -> bool,
         hash: u32,
     ) -> Option<ARef<SdpSock>> {
         let port = self.table.get(&port)?;
-        let listening = || port.iter().filter(|(_, g)| g.listening > 0);
+        let listens = |c: &Claim, g: &Group| g.listening > 0 && c.messages == messages;
+        let listening = || port.iter().filter(|(c, g)| listens(c, g));
         let fit = |c: &Claim| c.fits(ip, &takes);
         let best = listening().filter_map(|(c, _)| fit(c)).max()?;
         let equal = || listening().filter(|(c, _)| fit(c) == Some(best));

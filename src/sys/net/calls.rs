@@ -359,6 +359,10 @@ unsafe fn setsockopt_by_sdp<T: Family>(
     if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
         return -ENOPROTOOPT.0;
     }
+    // SAFETY: As above.
+    if name as u32 == c::SO_PEEK_OFF && unsafe { call::<T>(socket) }.sk.is_seqpacket() {
+        return -EOPNOTSUPP.0;
+    }
     // The core allows these options to its own families, or to TCP, only.
     if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
         // SAFETY: The core passes valid arguments.

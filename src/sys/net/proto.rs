@@ -63,10 +63,13 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     kern: i32,
 ) -> i32 {
     // SAFETY: The core passes a socket under construction that belongs to this call.
-    if unsafe { (*socket).type_ } as u32 != c::sock_type_SOCK_STREAM {
-        return -ESOCKTNOSUPPORT.0;
-    }
-    if protocol != 0 && protocol as u32 != c::IPPROTO_TCP {
+    let number = match unsafe { (*socket).type_ } as u32 {
+        c::sock_type_SOCK_STREAM => c::IPPROTO_TCP,
+        // no user may take it for a `tcp_sock`
+        c::sock_type_SOCK_SEQPACKET => 0,
+        _ => return -ESOCKTNOSUPPORT.0,
+    };
+    if protocol != 0 && protocol as u32 != number {
         return -EPROTONOSUPPORT.0;
     }
     let i = usize::from(V6);
@@ -79,7 +82,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
             net,
             socket,
             family.into(),
-            c::IPPROTO_TCP as i32,
+            number as i32,
             (&raw mut c::sdp_h_proto).cast::<c::proto>().add(i),
             kern,
             Some(work::<T>),

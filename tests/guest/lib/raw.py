@@ -54,17 +54,17 @@ def change(mode, receiver=False):
     return bytes([mode | 0x80 * receiver, 0, 0, 0])
 
 
-def hello(source, target, port, bufs=8, length=92, version=0x22, ipv=None, cap=0, adverts=16, desired=4096, size=4096, mid=0, more=0):
+def hello(source, target, port, bufs=8, length=92, version=0x22, ipv=None, cap=0, adverts=16, desired=4096, size=4096, mid=0, more=0, message=0):
     """Returns the private data of a request, from binary addresses of 4 or 16 bytes."""
     six = len(source) == 16
     ipv = (6 if six else 4) if ipv is None else ipv
     first = bsdh(mid, 0, 0, bufs, 0, length)
-    return first + struct.pack(">BBBBIIHH16s16sHH24s", version, ipv << 4 | cap, 0, adverts, desired, size, port, 0,
-                               source.rjust(16, b"\0"), target.rjust(16, b"\0"), 0, more, b"")
+    return first + struct.pack(">BBBBIIHH16s16sHHI20s", version, ipv << 4 | cap, 0, adverts, desired, size, port, 0,
+                               source.rjust(16, b"\0"), target.rjust(16, b"\0"), 0, more, message, b"")
 
 
-def hello_ack(bufs=8, length=196, version=0x22, adverts=16, size=4096, mid=1):
-    return bsdh(mid, 0, 0, bufs, 0, length) + struct.pack(">BBHI172s", version, 0, adverts, size, b"")
+def hello_ack(bufs=8, length=196, version=0x22, adverts=16, size=4096, mid=1, message=0):
+    return bsdh(mid, 0, 0, bufs, 0, length) + struct.pack(">BBHII168s", version, 0, adverts, size, message, b"")
 
 
 class Message:

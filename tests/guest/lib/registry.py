@@ -6,7 +6,7 @@ import importlib
 import pathlib
 import zlib
 
-SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
+SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "seqpacket", "process", "proc", "kernel", "stress",
           "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "pods", "wire", "hostile", "infoleak", "syscall_fuzz", "overload", "lifecycle",
           "adverse", "faults", "without_ipv6", "ways")
 _cases = []

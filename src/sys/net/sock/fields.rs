@@ -27,6 +27,13 @@ impl SockCore {
         read_once!(self.sk_shutdown)
     }
 
+    /// Returns true for a socket of messages (`SOCK_SEQPACKET`).
+    #[inline]
+    pub(crate) fn is_seqpacket(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive; its type never changes.
+        unsafe { u32::from((*self.raw()).sk_type) == c::sock_type_SOCK_SEQPACKET }
+    }
+
     /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that orders all writers; the
     /// kernel's writers set their bits again under that lock.
     pub(crate) fn add_shutdown(&self, how: u8) {

@@ -22,8 +22,9 @@ SOCKET_CALL = 41
 
 @case
 def types(e):
-    # TCP's families have other socket types too; SDP has streams only.
-    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, socket.SOCK_SEQPACKET, 6, 0, 7):
+    # TCP's families have other socket types too.
+    e.note("messages", e.error(socket.socket, e.domain, socket.SOCK_SEQPACKET, 0), sdp="ok", because="SDP has streams and messages")
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, 6, 0, 7):
         e.note(f"type {kind}", e.error(socket.socket, e.domain, kind, 0),
                sdp="ESOCKTNOSUPPORT", because="SDP is a byte stream, other types are refused as ib_sdp did")
     for kind in (10, 11, 15):

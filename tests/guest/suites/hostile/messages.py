@@ -337,7 +337,7 @@ def hellos(e):
         bed.private(near, raw.hello(source, target, 5000))
         e.check(e.error(near.connect, e.address(e.there, bed.listener.port)) != "ok", f"a Hello from {source} to {target}")
         near.close()
-    for fields in (dict(bufs=0), dict(bufs=0xFFFF), dict(version=0x2F), dict(adverts=1), dict(adverts=255), dict(cap=15, more=0xFFFF), dict(cap=2, more=0), dict(desired=0),
+    for fields in (dict(bufs=0), dict(bufs=0xFFFF), dict(version=0x2F), dict(adverts=1), dict(adverts=255), dict(cap=11, more=0xFFFF), dict(cap=2, more=0), dict(desired=0),
                    dict(desired=LAST), dict(size=512), dict(size=1 << 16), dict(size=1 << 20)):
         near = e.socket()
         attacker, victim = bed.connect(raw.hello(own, other, 5000, **fields), near)

@@ -75,7 +75,7 @@ fn send_queue() {
         let mut queue = SendQueue::new();
         let mut out = Vec::new();
         for _ in 0..CALLS {
-            match chance.below(13) {
+            match chance.below(15) {
                 0 => drop(queue.prepare(chance.below(4) as u8)),
                 1 | 2 => out.extend(queue.open(any(&mut chance) % 9000)),
                 3 => out.extend(queue.open_new(Buffer::new(1 + chance.below(3000)))),
@@ -88,6 +88,11 @@ fn send_queue() {
                 8 => queue.advance(any(&mut chance), chance.below(2) == 0),
                 9 => queue.complete(any(&mut chance) as u64),
                 10 => queue.shed(),
+                12 => out
+                    .pop()
+                    .into_iter()
+                    .for_each(|c| queue.hold(c, any(&mut chance))),
+                13 => queue.rewind(),
                 11 if chance.below(5) == 0 => queue.clear(),
                 _ => queue.was_small(),
             }

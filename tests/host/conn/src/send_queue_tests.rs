@@ -285,3 +285,42 @@ fn without_memory_for_more_chunks_there_is_room_when_some_have_arrived() {
     both.complete(both.sent);
     assert_eq!(both.queue.queued(), 0);
 }
+
+/// Bytes of several chunks are sent together, or removed together.
+#[test]
+fn held_bytes_are_whole_or_gone() {
+    for sges in 1..=2 {
+        let mut both = Both::new(sges);
+        both.write(100, SMALL_CHUNK);
+        for (chunks, goes_on) in [(1, false), (3, false), (3, true), (5, false), (2, true)] {
+            let (before, unsent) = (both.queue.end(), both.queue.unsent());
+            for n in 0..chunks {
+                let chunk = both.queue.open(SMALL_CHUNK);
+                let mut chunk =
+                    chunk.unwrap_or_else(|| both.queue.open_new(Buffer::new(SMALL_CHUNK)).unwrap());
+                let room = chunk.room();
+                let len = room.len();
+                if goes_on {
+                    for byte in room {
+                        *byte = (both.stream.len() * 7 % 251) as u8;
+                        both.stream.push(*byte);
+                    }
+                }
+                if goes_on && n + 1 == chunks {
+                    both.queue.close(chunk, len);
+                } else {
+                    both.queue.hold(chunk, len);
+                    assert_eq!((both.queue.end(), both.queue.unsent()), (before, unsent));
+                }
+            }
+            if !goes_on {
+                both.queue.rewind();
+            }
+            assert_eq!(both.queue.end() as usize, both.stream.len());
+            both.write(10, SMALL_CHUNK);
+            while both.send(1500) > 0 {}
+            let done = both.stream.len();
+            both.complete(done);
+        }
+    }
+}

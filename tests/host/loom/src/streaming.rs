@@ -99,6 +99,39 @@ fn bytes_held_back_arrive_before_others() {
     arrive(holding, &[1, 2]);
 }
 
+/// A message that fills several segments arrives whole. One that is removed leaves nothing.
+#[test]
+fn messages_arrive_whole_or_not_at_all() {
+    loom::model(|| {
+        let (queue, mut writer, mut reader) = queue();
+        write(&mut writer, 1);
+        let task = thread::spawn(move || {
+            for goes_on in [false, true] {
+                for byte in 2..=4 {
+                    if writer.space().is_empty() {
+                        writer.extend(SIZE, GFP_KERNEL).unwrap();
+                    }
+                    writer.space()[0] = byte;
+                    writer.fill(1);
+                }
+                match goes_on {
+                    false => writer.rewind(),
+                    true => drop(writer.publish(0)),
+                }
+            }
+            writer
+        });
+        let mut all = read(&queue, &mut reader);
+        assert!(
+            all.is_empty() || all == [1] || all == [1, 2, 3, 4],
+            "{all:?}"
+        );
+        let _writer = task.join().unwrap();
+        all.extend(read(&queue, &mut reader));
+        assert_eq!(all, [1, 2, 3, 4]);
+    });
+}
+
 /// The timer publishes bytes held back while the writer adds others.
 #[test]
 fn a_timer_publishes_beside_the_writer() {

@@ -20,7 +20,7 @@ prop_compose! {
     pub fn hello()(
         (bufs, version, v6, cap) in (any::<u16>(), version(), any::<bool>(), 0..16u8),
         (max_adverts, ext_max_adverts) in (1u8.., any::<u16>()),
-        (desired, local) in (any::<u32>(), receive_size()),
+        (desired, local, max_message) in (any::<u32>(), receive_size(), any::<u32>()),
         (local_port, src, dst) in (any::<u16>(), any::<[u8; 16]>(), any::<[u8; 16]>()),
     ) -> Hello {
         Hello {
@@ -35,6 +35,7 @@ prop_compose! {
             src,
             dst,
             ext_max_adverts,
+            max_message,
         }
     }
 }
@@ -46,8 +47,9 @@ prop_compose! {
         version in version(),
         max_adverts in 1u16..,
         actual_receive_size in receive_size(),
+        max_message in any::<u32>(),
     ) -> HelloAck {
-        HelloAck { bufs, version, max_adverts, actual_receive_size }
+        HelloAck { bufs, version, max_adverts, actual_receive_size, max_message }
     }
 }
 
