@@ -4,6 +4,7 @@
  * SDP by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with
  * io_uring's zero-copy sends (uring) or by sendfile (file). Only the family, or the functions
  * called, differ. The library of rsockets is loaded only for these.
+ * The systems messages and unix-messages are SOCK_SEQPACKET of SDP and AF_UNIX.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [OPTION]...

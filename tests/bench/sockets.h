@@ -42,6 +42,8 @@ static union {
 	struct sockaddr_un local;
 } address;
 static socklen_t address_length;
+/* SOCK_SEQPACKET for the systems "messages" and "unix-messages". */
+static int type = SOCK_STREAM;
 static int zcopy_from;
 /* Set if sends use MSG_ZEROCOPY, or io_uring's zero-copy send. */
 static int notified, by_ring;
@@ -58,16 +60,18 @@ static void choose(const char *system)
 		notified = !strcmp(system, "notified");
 		by_ring = !strcmp(system, "uring");
 		from_file = !strcmp(system, "file");
-		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy") || notified || by_ring || from_file)
+		if (strstr(system, "messages"))
+			type = SOCK_SEQPACKET;
+		if (!strcmp(system, "sdp") || !strcmp(system, "messages") || !strcmp(system, "zcopy") || notified || by_ring || from_file)
 			api.family = AF_INET_SDP;
 		else if (!strcmp(system, "tcp"))
 			api.family = AF_INET;
 		else if (!strcmp(system, "smc"))
 			api.family = AF_SMC;
-		else if (!strcmp(system, "unix"))
+		else if (!strcmp(system, "unix") || !strcmp(system, "unix-messages"))
 			api.family = AF_UNIX;
 		else
-			fail("no system is called %s: tcp, sdp, zcopy, notified, uring, file, smc, rsockets or unix", system);
+			fail("no system is called %s: tcp, sdp, zcopy, notified, uring, file, smc, rsockets, unix, messages or unix-messages", system);
 		api.socket = socket;
 		api.bind = bind;
 		api.listen = listen;
@@ -120,7 +124,7 @@ static void name_address(const char *host, const char *port)
 
 static int new_socket(void)
 {
-	int one = 1, fd = api.socket(api.family, SOCK_STREAM, 0);
+	int one = 1, fd = api.socket(api.family, type, 0);
 
 	if (fd < 0)
 		fail("socket: %s", strerror(errno));
