@@ -118,10 +118,10 @@ def options(root=PROJECT):
     rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
     page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
     source = text(root, "src/socket/options.rs")
-    taken = function(source, "set_tcp") + function(source, "set_sdp")
+    taken = function(source, "set_tcp")
     set_names = set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", taken))
     names = set_names | set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", function(source, "get_tcp")))
-    bounds = dict(re.findall(r"c::(\w+) => \{\s*let v = (?:if v == 0 \{\s*0\s*\} else \{\s*)?within\(([^)]*)\)", taken))
+    bounds = dict(re.findall(r"c::(\w+) => o\.\w+ = within\(([^)]*)\)", taken))
     for name in sorted(names ^ page.keys()):
         yield f"the option {name} is in only one of docs/parameters.md and src/socket/options.rs"
     for name in sorted(names & page.keys()):

@@ -3,7 +3,7 @@
 //! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
 
 use super::{info, ipproto};
-use crate::conn::{keepalive, Options, SdpSock};
+use crate::conn::{keepalive, SdpSock};
 use crate::protocol::Records;
 use crate::sys::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::bindings as c;
@@ -37,88 +37,46 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     if name == c::SDP_ROUTE {
         return ipproto::set_route(sk, v);
     }
-    let within = |low, high| within(v, low, high);
-    let _lock = sk.lock();
-    let change = |f: &mut dyn FnMut(&mut Options)| {
-        let mut c = sk.connection();
-        f(&mut c.options);
-        c.note_options();
+    let within = |low, high| match (low..=high).contains(&v) {
+        true => Ok(v as u32),
+        false => Err(EINVAL),
     };
-    match name {
-        c::TCP_NODELAY => change(&mut |o| o.no_delay = v != 0),
-        c::TCP_CORK => change(&mut |o| o.cork = v != 0),
-        c::TCP_QUICKACK => change(&mut |o| o.quickack = v & 1 != 0),
-        c::TCP_MAXSEG => {
-            let v = if v == 0 { 0 } else { within(88, 32767)? };
-            change(&mut |o| o.maxseg = v);
-        }
-        c::TCP_KEEPIDLE => {
-            let v = within(1, 32767)?;
-            change(&mut |o| o.keep_idle = v);
-        }
-        c::TCP_KEEPINTVL => {
-            let v = within(1, 32767)?;
-            change(&mut |o| o.keep_interval = v);
-        }
-        c::TCP_KEEPCNT => {
-            let v = within(1, 127)?;
-            change(&mut |o| o.keep_count = v);
-        }
-        c::TCP_SYNCNT => {
-            let v = within(1, 127)?;
-            change(&mut |o| o.syn_count = v);
-        }
-        c::TCP_LINGER2 => {
-            let v = if v < 0 { -1 } else { v.min(RTO_MAX as i32) };
-            change(&mut |o| o.linger2 = v);
-        }
-        c::TCP_DEFER_ACCEPT => change(&mut |o| o.defer_accept = deferral(v)),
-        c::TCP_WINDOW_CLAMP => {
-            if v == 0 && sk.state() != State::Close {
-                return Err(EINVAL.into());
+    let _lock = sk.lock();
+    {
+        let mut c = sk.connection();
+        let o = &mut c.options;
+        match name {
+            c::TCP_NODELAY => o.no_delay = v != 0,
+            c::TCP_CORK => o.cork = v != 0,
+            c::TCP_QUICKACK => o.quickack = v & 1 != 0,
+            c::TCP_MAXSEG if v == 0 => o.maxseg = 0,
+            c::TCP_MAXSEG => o.maxseg = within(88, 32767)?,
+            c::TCP_KEEPIDLE => o.keep_idle = within(1, 32767)?,
+            c::TCP_KEEPINTVL => o.keep_interval = within(1, 32767)?,
+            c::TCP_KEEPCNT => o.keep_count = within(1, 127)?,
+            c::TCP_SYNCNT => o.syn_count = within(1, 127)?,
+            c::TCP_LINGER2 => o.linger2 = v.clamp(-1, RTO_MAX as i32),
+            c::TCP_DEFER_ACCEPT => o.defer_accept = deferral(v),
+            c::TCP_WINDOW_CLAMP if v == 0 && sk.state() != State::Close => {
+                return Err(EINVAL.into())
             }
-            let v = if v == 0 { 0 } else { v.max(1152) as u32 };
-            change(&mut |o| o.window_clamp = v);
+            c::TCP_WINDOW_CLAMP if v == 0 => o.window_clamp = 0,
+            c::TCP_WINDOW_CLAMP => o.window_clamp = v.max(1152) as u32,
+            c::TCP_USER_TIMEOUT => o.user_timeout = within(0, i32::MAX)?,
+            c::TCP_NOTSENT_LOWAT => o.not_sent_lowat = v as u32,
+            c::TCP_INQ => o.inq = within(0, 1)? != 0,
+            // options that TCP does not have
+            c::SDP_ZCOPY_THRESH if v == 0 => o.zcopy_thresh = 0,
+            c::SDP_ZCOPY_THRESH => o.zcopy_thresh = within(4096, 1 << 20)? as i32,
+            c::SDP_ASYNC_SEND => o.async_send = within(0, 1)? as i32,
+            _ => return Err(ENOPROTOOPT.into()),
         }
-        c::TCP_USER_TIMEOUT => {
-            let v = within(0, i32::MAX)?;
-            change(&mut |o| o.user_timeout = v);
-        }
-        c::TCP_NOTSENT_LOWAT => change(&mut |o| o.not_sent_lowat = v as u32),
-        c::TCP_INQ => {
-            let v = within(0, 1)?;
-            change(&mut |o| o.inq = v != 0);
-        }
-        _ => return set_sdp(sk, name, v),
+        c.note_options();
     }
     if name == c::TCP_NODELAY && v != 0 || name == c::TCP_CORK && v == 0 {
         uncork(sk, name == c::TCP_NODELAY);
     }
     keepalive::update(sk);
-    Ok(())
-}
-
-fn within(v: i32, low: i32, high: i32) -> Result<u32> {
-    match (low..=high).contains(&v) {
-        true => Ok(v as u32),
-        false => Err(EINVAL.into()),
-    }
-}
-
-/// Options that TCP does not have. Context: socket lock held.
-fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
-    let within = |low, high| within(v, low, high);
-    match name {
-        c::SDP_ZCOPY_THRESH => {
-            let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
-            sk.connection().options.zcopy_thresh = v as i32;
-        }
-        c::SDP_ASYNC_SEND => {
-            let v = within(0, 1)?;
-            sk.connection().options.async_send = v as i32;
-        }
-        _ => return Err(ENOPROTOOPT.into()),
-    }
     Ok(())
 }
 
