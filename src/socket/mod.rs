@@ -32,7 +32,6 @@ mod call;
 mod close;
 mod connect;
 mod establish;
-mod info;
 mod ipproto;
 mod listen;
 mod local;
