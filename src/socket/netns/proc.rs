@@ -13,12 +13,13 @@ use crate::protocol::{Mid, Violation};
 use crate::socket::ipproto::PeerCache;
 use crate::sys::address::Address;
 use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use core::net::IpAddr;
 use core::num::Wrapping;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
+use kernel::str::Formatter;
 use kernel::sync::aref::ARef;
 
 pub(super) const FILES: &[ProcEntry<Netns>] = &[
@@ -37,12 +38,8 @@ impl ProcRows for Sockets {
     const NAME: &'static CStr = c"sdp";
 
     fn heading(to: &SeqFile) {
-        let mut line = Line::new();
-        let _ = write!(
-            line,
-            "  sl  local_address rem_address        uid inode   rx_queue tx_queue state"
-        );
-        line.put(to);
+        let columns = "local_address rem_address        uid inode   rx_queue tx_queue state";
+        line(to, format_args!("  sl  {columns}"));
     }
 
     fn next(netns: &Netns, least: usize) -> Option<ARef<SdpSock>> {
@@ -50,75 +47,40 @@ impl ProcRows for Sockets {
     }
 
     fn show(sk: &SdpSock, slot: i64, to: &SeqFile) {
-        let mut line = Line::new();
-        let _ = row(&mut line, sk, slot, sk.uid_for(to));
-        line.put(to);
+        let (rx, tx) = sk.connection().queues();
+        let (local, remote) = (Hex(sk.local(), sk.is_v6()), Hex(sk.remote(), sk.is_v6()));
+        let (uid, inode, state) = (sk.uid_for(to), sk.inode(), sk.state() as u8);
+        line(
+            to,
+            format_args!("{slot:4}: {local} {remote} {uid:5} {inode}\t{rx:08X}:{tx:08X} {state:X}"),
+        );
     }
 }
 
-/// Writes a row of `/proc/net/sdp`.
-fn row(line: &mut Line, sk: &SdpSock, slot: i64, uid: u32) -> core::fmt::Result {
-    let (rx, tx) = sk.connection().queues();
-    write!(line, "{slot:4}: ")?;
-    address(line, &sk.local(), sk.is_v6())?;
-    write!(line, " ")?;
-    address(line, &sk.remote(), sk.is_v6())?;
-    write!(
-        line,
-        " {uid:5} {}\t{rx:08X}:{tx:08X} {:X}",
-        sk.inode(),
-        sk.state() as u8
-    )
+/// Writes a line, padded to the width that readers expect.
+fn line(to: &SeqFile, text: fmt::Arguments<'_>) {
+    let mut buffer = [0; 200];
+    let mut formatter = Formatter::new(&mut buffer);
+    let _ = formatter.write_fmt(text);
+    let bytes = buffer.get(..formatter.bytes_written()).unwrap_or_default();
+    seq_print!(to, "{:<149}\n", core::str::from_utf8(bytes).unwrap_or(""));
 }
 
-/// Writes an address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`:
-/// 32-bit words in the machine's byte order.
-fn address(line: &mut Line, a: &Address, v6: bool) -> core::fmt::Result {
-    let mapped = a.mapped();
-    let octets: &[u8] = match &a.ip {
-        IpAddr::V4(ip) if !v6 => &ip.octets(),
-        _ => &mapped,
-    };
-    for word in octets.chunks_exact(4) {
-        let word = word.try_into().map_or(0, u32::from_ne_bytes);
-        write!(line, "{word:08X}")?;
-    }
-    write!(line, ":{:04X}", a.port)
-}
+/// Formats the address and port of a socket in hexadecimal digits, as in `/proc/net/tcp` and
+/// `/proc/net/tcp6` (true): 32-bit words in the machine's byte order.
+struct Hex(Address, bool);
 
-/// A line of text under construction.
-struct Line {
-    text: [u8; 200],
-    len: usize,
-}
-
-impl Line {
-    fn new() -> Self {
-        Line {
-            text: [0; 200],
-            len: 0,
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mapped = self.0.mapped();
+        let octets: &[u8] = match &self.0.ip {
+            IpAddr::V4(ip) if !self.1 => &ip.octets(),
+            _ => &mapped,
+        };
+        for word in octets.chunks_exact(4) {
+            write!(f, "{:08X}", word.try_into().map_or(0, u32::from_ne_bytes))?;
         }
-    }
-
-    /// Writes the line, padded to the width that readers expect.
-    fn put(self, to: &SeqFile) {
-        let text = self
-            .text
-            .get(..self.len)
-            .and_then(|t| core::str::from_utf8(t).ok());
-        seq_print!(to, "{:<149}\n", text.unwrap_or(""));
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let end = self.len.saturating_add(s.len());
-        self.text
-            .get_mut(self.len..end)
-            .ok_or(core::fmt::Error)?
-            .copy_from_slice(s.as_bytes());
-        self.len = end;
-        Ok(())
+        write!(f, ":{:04X}", self.0.port)
     }
 }
 
@@ -165,10 +127,9 @@ impl ProcFile for Peers {
         for slot in 0..PeerCache::SLOTS {
             let row = netns.peer_cache.lock().row(slot);
             if let Some((peer, left)) = row {
-                let mut line = Line::new();
                 let choice = if peer.answers { "SDP" } else { "TCP" };
-                let _ = write!(line, "{} {} {choice} {left}", peer.ip, peer.port);
-                line.put(to);
+                let (ip, port) = (peer.ip, peer.port);
+                line(to, format_args!("{ip} {port} {choice} {left}"));
             }
         }
     }
@@ -262,31 +223,12 @@ fn counter(to: &SeqFile, name: &str, value: Wrapping<u64>) {
 
 /// Writes a line for each kind of message.
 fn messages(to: &SeqFile, what: &str, counts: &[u64; Mid::ALL.len()]) {
-    for (mid, n) in Mid::ALL.into_iter().zip(counts) {
-        seq_print!(to, "{} {:<20}\t: {}\n", what, ofed_name(mid), n);
+    for (name, n) in MESSAGES.split(' ').zip(counts) {
+        seq_print!(to, "{} SDP_MID_{:<12}\t: {}\n", what, name, n);
     }
 }
 
-/// Returns the name of a message in OFED's ib_sdp, or in its style.
-fn ofed_name(mid: Mid) -> &'static str {
-    match mid {
-        Mid::Hello => "SDP_MID_HELLO",
-        Mid::HelloAck => "SDP_MID_HELLO_ACK",
-        Mid::DisConn => "SDP_MID_DISCONN",
-        Mid::AbortConn => "SDP_MID_ABORT",
-        Mid::SendSm => "SDP_MID_SENDSM",
-        Mid::RdmaWrCompl => "SDP_MID_RDMAWRCOMPL",
-        Mid::RdmaRdCompl => "SDP_MID_RDMARDCOMPL",
-        Mid::ModeChange => "SDP_MID_MODECHANGE",
-        Mid::SrcAvailCancel => "SDP_MID_SRCAVAIL_CANCEL",
-        Mid::SinkAvailCancel => "SDP_MID_SINKAVAIL_CANCEL",
-        Mid::SinkCancelAck => "SDP_MID_SINKCANCEL_ACK",
-        Mid::ChRcvBuf => "SDP_MID_CHRCVBUF",
-        Mid::ChRcvBufAck => "SDP_MID_CHRCVBUF_ACK",
-        Mid::SuspComm => "SDP_MID_SUSPCOMM",
-        Mid::SuspCommAck => "SDP_MID_SUSPCOMM_ACK",
-        Mid::SinkAvail => "SDP_MID_SINKAVAIL",
-        Mid::SrcAvail => "SDP_MID_SRCAVAIL",
-        Mid::Data => "SDP_MID_DATA",
-    }
-}
+/// Names of the messages in OFED's ib_sdp, or in its style, in the order of [`Mid::ALL`].
+const MESSAGES: &str = "HELLO HELLO_ACK DISCONN ABORT SENDSM RDMAWRCOMPL RDMARDCOMPL MODECHANGE \
+    SRCAVAIL_CANCEL SINKAVAIL_CANCEL SINKCANCEL_ACK CHRCVBUF CHRCVBUF_ACK SUSPCOMM SUSPCOMM_ACK \
+    SINKAVAIL SRCAVAIL DATA";
