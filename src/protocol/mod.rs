@@ -45,9 +45,8 @@ pub use self::connection::{
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{
-    port_of_service_id, service_id, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN,
-    CAP_MESSAGES, HELLO_ACK_LEN, HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE,
-    VERSION,
+    Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN, CAP_MESSAGES, HELLO_ACK_LEN,
+    HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
 };
 pub use self::records::{RecordHeader, Records, MAX_MESSAGE, RECORD_HEADER};
 pub use self::violation::Violation;

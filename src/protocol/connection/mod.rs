@@ -288,11 +288,6 @@ impl Connection {
         self.remote.payload()
     }
 
-    /// Returns the size in bytes with BSDH of the own receive buffers, as announced to the peer.
-    pub fn receive_size(&self) -> u32 {
-        self.local.size()
-    }
-
     /// Returns the credits for sending. Payload needs three credits.
     pub fn credits(&self) -> u16 {
         self.send.credits()

@@ -473,15 +473,15 @@ fn receive_buffers_grow_when_asked() {
     pair.gets(Body::Data, 0).unwrap();
     let (answer, _) = pair.sends();
     assert_eq!(answer.body, Body::ChRcvBufAck { size: 8192 });
-    assert_eq!(pair.end.receive_size(), 8208);
+    assert_eq!(pair.end.local.size(), 8208);
     pair.ack = 1;
     pair.gets(Body::Data, 8192).unwrap();
     // Refused.
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
-    pair.end.resize_receive(pair.end.receive_size(), 64);
+    pair.end.resize_receive(pair.end.local.size(), 64);
     let (answer, _) = pair.sends();
     assert_eq!(answer.body, Body::ChRcvBufAck { size: 8192 });
-    assert_eq!(pair.end.receive_size(), 8208);
+    assert_eq!(pair.end.local.size(), 8208);
 }
 
 #[test]

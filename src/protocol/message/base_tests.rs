@@ -31,7 +31,7 @@ fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     let source = |address| Body::SrcAvail(SrcAvail { size: 1 << 20, r_key: 0x1234_5678, address });
     let sink = Body::SinkAvail(SinkAvail { size: 1 << 20, r_key: 0x9abc_def0, address: 0x7f10_0000_0000, non_discards: 2 });
     let mode = |receiver_sends, mode| Body::ModeChange { receiver_sends, mode };
-    let service_id = super::super::service_id(5001);
+    let service_id = 0x1_1389; // of port 5001
     let mut all = std::vec![
         example((1, 0), (Body::Data, 5), "ff000040 00000015 00000001 00000000"),
         example((2, 0), (source(0x7f00_0000_1000), 1), "fe000040 00000021 00000002 00000000 00100000 12345678 00007f00 00001000"),

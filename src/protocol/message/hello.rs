@@ -37,32 +37,12 @@ mod field {
 /// Version in Hello and HelloAck: 2.2, as every OFED writes it.
 pub const VERSION: u8 = 0x22;
 
-/// Capability bit of Hello: the connector accepts SEND with Invalidate (deduced from its name).
-pub const CAP_INVALIDATE: u8 = 1;
-
 /// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (deduced from its name).
 pub const CAP_EXTENDED_MAX_ADVERTS: u8 = 2;
 
 /// Capability bit of Hello: the connection is for messages (`SOCK_SEQPACKET`), and MaxMessage is
 /// valid. An extension of this module.
 pub const CAP_MESSAGES: u8 = 4;
-
-/// Service IDs of SDP: this prefix and the port in the low 16 bits.
-const SERVICE_ID_PREFIX: u64 = 0x1_0000;
-
-/// Returns the CM service ID of the SDP listener at this port.
-pub const fn service_id(port: u16) -> u64 {
-    SERVICE_ID_PREFIX | port as u64
-}
-
-/// Returns the port of an SDP service ID, `None` for another port space.
-pub const fn port_of_service_id(service_id: u64) -> Option<u16> {
-    if service_id & !0xffff == SERVICE_ID_PREFIX {
-        Some((service_id & 0xffff) as u16)
-    } else {
-        None
-    }
-}
 
 /// Address family of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,8 +15,7 @@ mod mid;
 
 pub use self::base::{Body, Flags, Message, Mode, SinkAvail, SrcAvail};
 pub use self::hello::{
-    port_of_service_id, service_id, Hello, HelloAck, IpVersion, CAP_EXTENDED_MAX_ADVERTS,
-    CAP_INVALIDATE, CAP_MESSAGES, VERSION,
+    Hello, HelloAck, IpVersion, CAP_EXTENDED_MAX_ADVERTS, CAP_MESSAGES, VERSION,
 };
 pub use self::malformed::Malformed;
 pub use self::mid::Mid;
