@@ -159,13 +159,7 @@ impl Hello {
     /// [`Malformed`]: not a Hello that a HelloAck can accept.
     pub fn parse(private_data: &[u8]) -> Result<Hello, Malformed> {
         let h: &[u8; HELLO_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
-        check_start(
-            Mid::Hello,
-            field::MID.get(h),
-            field::LEN.get(h),
-            HELLO_LEN,
-            field::VERSION.get(h),
-        )?;
+        check_start(Mid::Hello, h)?;
         let ipv_cap = field::IPV_CAP.get(h);
         let hello = Hello {
             bufs: field::BUFS.get(h),
@@ -213,13 +207,7 @@ impl HelloAck {
     /// [`Malformed`]: not a HelloAck of this version.
     pub fn parse(private_data: &[u8]) -> Result<HelloAck, Malformed> {
         let h: &[u8; HELLO_ACK_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
-        check_start(
-            Mid::HelloAck,
-            field::MID.get(h),
-            field::LEN.get(h),
-            HELLO_ACK_LEN,
-            field::VERSION.get(h),
-        )?;
+        check_start(Mid::HelloAck, h)?;
         let max_adverts = field::ACK_MAX_ADVERTS.get(h);
         if max_adverts == 0 {
             return Err(Malformed::MaxAdverts);
@@ -235,14 +223,14 @@ impl HelloAck {
 }
 
 /// Checks the fields common to Hello and HelloAck: MID, Len, and a major version of 2.
-fn check_start(mid: Mid, code: u8, len: u32, size: usize, version: u8) -> Result<(), Malformed> {
-    if code != mid.code() {
+fn check_start<const N: usize>(mid: Mid, h: &[u8; N]) -> Result<(), Malformed> {
+    if field::MID.get(h) != mid.code() {
         return Err(Malformed::UnknownMid);
     }
-    if len != size as u32 {
+    if field::LEN.get(h) != N as u32 {
         return Err(Malformed::Length);
     }
-    if version >> 4 != VERSION >> 4 {
+    if field::VERSION.get(h) >> 4 != VERSION >> 4 {
         return Err(Malformed::Version);
     }
     Ok(())
