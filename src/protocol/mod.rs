@@ -39,13 +39,13 @@ mod resize;
 mod sequence;
 mod violation;
 
-pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
+pub use self::adverts::{Remote, ZeroCopy, MAX_ADVERTS};
 pub use self::connection::{
     Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit,
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{
-    Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN, CAP_MESSAGES, HELLO_ACK_LEN,
+    Block, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN, CAP_MESSAGES, HELLO_ACK_LEN,
     HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
 };
 pub use self::records::{RecordHeader, Records, MAX_MESSAGE, RECORD_HEADER};

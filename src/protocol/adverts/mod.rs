@@ -45,18 +45,6 @@ pub const MAX_ADVERTS: usize = 16;
 /// Maximum number of own adverts of each kind that are outstanding at a time.
 pub(super) const OWN_ADVERTS: usize = 8;
 
-/// A block of own memory to advertise: pinned, and registered with a key of its own that allows
-/// the peer only the access of the advert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Size of the block in bytes.
-    pub size: u32,
-    /// Key.
-    pub r_key: u32,
-    /// Address of the first byte under that key.
-    pub address: u64,
-}
-
 /// Memory of the peer that may be read or written by RDMA now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {

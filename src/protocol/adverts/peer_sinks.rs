@@ -113,9 +113,10 @@ impl PeerSinks {
         if self.confirmation {
             return Err(Violation::SinkAvailDuringCancel);
         }
-        let last = advert.size.checked_sub(1);
+        let block = &advert.block;
+        let last = block.size.checked_sub(1);
         let last = last.ok_or(Violation::SinkAvailSize)?;
-        if advert.address.checked_add(last.into()).is_none() {
+        if block.address.checked_add(last.into()).is_none() {
             return Err(Violation::SinkAvailRange);
         }
         let since = self.left.map_or(0, |left| left.since);
@@ -132,9 +133,9 @@ impl PeerSinks {
         }
         let kept = self.adverts.len() < usize::from(self.limit)
             && self.adverts.push(PeerSink {
-                address: advert.address,
-                r_key: advert.r_key,
-                size: advert.size,
+                address: block.address,
+                r_key: block.r_key,
+                size: block.size,
             });
         if kept && after(self.last, mseq_ack) {
             self.doubtful = self.adverts.len() as u8;
@@ -261,6 +262,7 @@ impl PeerSinks {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::message::Block;
     use super::*;
 
     /// No payload is sent during a long series of WRITEs.
@@ -271,10 +273,13 @@ mod tests {
         for mseq_ack in [1, 0x7fff_ffff, 0x9000_0000] {
             sinks.acknowledged(mseq_ack);
         }
-        let advert = SinkAvail {
+        let block = Block {
             size: 100,
             r_key: 1,
             address: 2,
+        };
+        let advert = SinkAvail {
+            block,
             non_discards: 1,
         };
         assert_eq!(sinks.advertised(&advert, 0x9000_0000, true), Ok(true));

@@ -16,7 +16,7 @@
 //! stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete.
 //! See [`PeerSources::acknowledgement`].
 
-use super::super::message::{Mode, SrcAvail};
+use super::super::message::{Block, Mode};
 use super::super::sequence::after;
 use super::super::Violation;
 use super::ring::Ring;
@@ -102,7 +102,7 @@ impl PeerSources {
     /// bytes outside the SrcAvail may be read.
     pub(crate) fn advertised(
         &mut self,
-        advert: &SrcAvail,
+        advert: &Block,
         inline: u32,
         mode: Mode,
     ) -> Result<bool, Violation> {

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail};
+use super::super::message::{Block, Body, Flags, Message, Mid, Mode, SinkAvail};
 use super::super::Violation;
 use super::{Connection, PAYLOAD_CREDITS};
 
@@ -259,7 +259,7 @@ impl Connection {
     }
 
     /// Handles a SrcAvail.
-    fn source_advertised(&mut self, advert: &SrcAvail, inline: u32) -> Result<Event, Violation> {
+    fn source_advertised(&mut self, advert: &Block, inline: u32) -> Result<Event, Violation> {
         self.stream_goes_on()?;
         self.peer_knows = true;
         if self.own_sinks.count() > 0 && inline == 0 {

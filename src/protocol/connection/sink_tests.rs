@@ -2,8 +2,8 @@
 
 //! Tests of sink adverts of both ends and of mode changes, with messages of a test peer.
 
-use super::super::adverts::{Block, Remote, MAX_ADVERTS};
-use super::super::message::{Body, Mid, Mode, SinkAvail};
+use super::super::adverts::{Remote, MAX_ADVERTS};
+use super::super::message::{Block, Body, Mid, Mode, SinkAvail};
 use super::super::Violation;
 use super::tests::{mode, src_avail, Pair, SIZE};
 use super::*;
@@ -45,9 +45,11 @@ fn source() -> Pair {
 
 fn sink_avail(size: u32, non_discards: u32) -> Body {
     Body::SinkAvail(SinkAvail {
-        size,
-        r_key: 7,
-        address: 1000,
+        block: Block {
+            size,
+            r_key: 7,
+            address: 1000,
+        },
         non_discards,
     })
 }
@@ -130,9 +132,7 @@ fn the_worked_example_of_crossing_data() {
     pair.offer.sink = Some(BLOCK);
     let s2 = BLOCK;
     let expected = SinkAvail {
-        size: s2.size,
-        r_key: s2.r_key,
-        address: s2.address,
+        block: s2,
         non_discards: 1,
     };
     assert_eq!(pair.sends().0.body, Body::SinkAvail(expected));
@@ -284,9 +284,11 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
 fn bad_sink_adverts() {
     let at = |address, size| {
         Body::SinkAvail(SinkAvail {
-            size,
-            r_key: 1,
-            address,
+            block: Block {
+                size,
+                r_key: 1,
+                address,
+            },
             non_discards: 0,
         })
     };

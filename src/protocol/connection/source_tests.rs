@@ -2,8 +2,8 @@
 
 //! Tests of source adverts of both ends, with messages of a test peer.
 
-use super::super::adverts::{Block, Remote, MAX_ADVERTS};
-use super::super::message::{Body, Mid, Mode};
+use super::super::adverts::{Remote, MAX_ADVERTS};
+use super::super::message::{Block, Body, Mid, Mode};
 use super::super::Violation;
 use super::tests::{mode, src_avail, Pair};
 use super::*;
@@ -307,7 +307,7 @@ fn a_block_beyond_the_last_address() {
         (u64::MAX - 9, 11, false),
     ] {
         let mut pair = pair(|_| {});
-        let advert = super::super::message::SrcAvail {
+        let advert = Block {
             size,
             r_key: 1,
             address,

@@ -2,7 +2,7 @@
 
 //! A connection, and a test peer that sends single messages.
 
-use super::super::message::{Body, Flags, Malformed, Message, Mid, Mode, SinkAvail, SrcAvail};
+use super::super::message::{Block, Body, Flags, Malformed, Message, Mid, Mode, SinkAvail};
 use super::super::Violation;
 use super::*;
 
@@ -120,7 +120,7 @@ impl Pair {
 }
 
 pub(super) fn src_avail(size: u32) -> Body {
-    Body::SrcAvail(SrcAvail {
+    Body::SrcAvail(Block {
         size,
         r_key: 1,
         address: 2,
@@ -429,10 +429,13 @@ fn buffered_means_data_only() {
 
 #[test]
 fn answers_to_what_was_never_said() {
-    let sink = Body::SinkAvail(SinkAvail {
+    let block = Block {
         size: 1 << 20,
         r_key: 1,
         address: 2,
+    };
+    let sink = Body::SinkAvail(SinkAvail {
+        block,
         non_discards: 0,
     });
     for (body, violation) in [

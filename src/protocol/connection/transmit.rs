@@ -6,9 +6,8 @@
 //! if none of these may be sent, a credit update if one is due. Control messages overtake queued
 //! stream bytes, as in every known implementation.
 
-use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
-use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
+use super::super::message::{Block, Body, Flags, Message, Mid, Mode, SinkAvail, MAX_HEADER};
 use super::Connection;
 
 /// Bytes and conditions that the owner of a connection offers at this moment.
@@ -264,9 +263,7 @@ impl Connection {
     /// Makes the SinkAvail of a block.
     fn advertise_sink(&mut self, block: Block, offer: &Offer) -> Outgoing {
         let body = Body::SinkAvail(SinkAvail {
-            size: block.size,
-            r_key: block.r_key,
-            address: block.address,
+            block,
             non_discards: self.own_sinks.non_discards(),
         });
         self.own_sinks.advertised(block.size);
@@ -354,13 +351,8 @@ impl Connection {
 
     /// Makes the SrcAvail of a block.
     fn advertise(&mut self, block: Block, offer: &Offer) -> Outgoing {
-        let body = Body::SrcAvail(SrcAvail {
-            size: block.size,
-            r_key: block.r_key,
-            address: block.address,
-        });
         let inline = self.inline();
-        let message = self.message(body, inline, false, offer);
+        let message = self.message(Body::SrcAvail(block), inline, false, offer);
         self.own_sources
             .advertised(message.mseq, block.size, inline);
         if inline > 0 {

@@ -73,26 +73,23 @@ pub enum Mode {
     Pipelined = 2,
 }
 
-/// Extended header of SrcAvail: a buffer that the peer may read by RDMA.
+/// An advertised block of memory: pinned, and registered with a key of its own that allows the peer
+/// only the access of the advert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SrcAvail {
-    /// Size of the whole block in bytes, including those in the message's own payload.
+pub struct Block {
+    /// Size of the block in bytes, including those in the payload of its SrcAvail.
     pub size: u32,
-    /// Key for the RDMA READ.
+    /// Key.
     pub r_key: u32,
-    /// Address of the buffer's first byte, which is also the first byte of the payload.
+    /// Address of the first byte under that key, which is also the first byte of the payload.
     pub address: u64,
 }
 
 /// Extended header of SinkAvail: a buffer that the peer may fill by RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkAvail {
-    /// Bytes of the buffer.
-    pub size: u32,
-    /// Key for the RDMA WRITE.
-    pub r_key: u32,
-    /// Address of the buffer's first byte.
-    pub address: u64,
+    /// The buffer.
+    pub block: Block,
     /// Messages with payload that the sink had received and that voided no sink advert.
     pub non_discards: u32,
 }
@@ -149,7 +146,7 @@ pub enum Body {
     /// Advertises a buffer for RDMA WRITE.
     SinkAvail(SinkAvail),
     /// Advertises a buffer for RDMA READ.
-    SrcAvail(SrcAvail),
+    SrcAvail(Block),
     /// Stream bytes or a credit update.
     Data,
 }
@@ -229,16 +226,10 @@ impl Message {
             ),
             Body::SuspComm { service_id } => field::SERVICE_ID.put(&mut h, service_id),
             Body::SinkAvail(advert) => {
-                field::SIZE.put(&mut h, advert.size);
-                field::R_KEY.put(&mut h, advert.r_key);
-                field::ADDRESS.put(&mut h, advert.address);
+                put_block(&mut h, &advert.block);
                 field::NON_DISCARDS.put(&mut h, advert.non_discards);
             }
-            Body::SrcAvail(advert) => {
-                field::SIZE.put(&mut h, advert.size);
-                field::R_KEY.put(&mut h, advert.r_key);
-                field::ADDRESS.put(&mut h, advert.address);
-            }
+            Body::SrcAvail(block) => put_block(&mut h, &block),
             _ => {}
         }
         h
@@ -294,9 +285,20 @@ impl Message {
     }
 }
 
+fn put_block(h: &mut [u8; MAX_HEADER], block: &Block) {
+    field::SIZE.put(h, block.size);
+    field::R_KEY.put(h, block.r_key);
+    field::ADDRESS.put(h, block.address);
+}
+
 /// Parses the extended header.
 fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
     let size = field::SIZE.get(h);
+    let block = Block {
+        size,
+        r_key: field::R_KEY.get(h),
+        address: field::ADDRESS.get(h),
+    };
     Ok(match mid {
         Mid::Hello | Mid::HelloAck => return Err(Malformed::HelloInStream),
         Mid::DisConn => Body::DisConn,
@@ -315,16 +317,10 @@ fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
         },
         Mid::SuspCommAck => Body::SuspCommAck,
         Mid::SinkAvail => Body::SinkAvail(SinkAvail {
-            size,
-            r_key: field::R_KEY.get(h),
-            address: field::ADDRESS.get(h),
+            block,
             non_discards: field::NON_DISCARDS.get(h),
         }),
-        Mid::SrcAvail => Body::SrcAvail(SrcAvail {
-            size,
-            r_key: field::R_KEY.get(h),
-            address: field::ADDRESS.get(h),
-        }),
+        Mid::SrcAvail => Body::SrcAvail(block),
         Mid::Data => Body::Data,
     })
 }

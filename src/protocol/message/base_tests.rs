@@ -28,8 +28,8 @@ fn example(
 #[rustfmt::skip]
 fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);
-    let source = |address| Body::SrcAvail(SrcAvail { size: 1 << 20, r_key: 0x1234_5678, address });
-    let sink = Body::SinkAvail(SinkAvail { size: 1 << 20, r_key: 0x9abc_def0, address: 0x7f10_0000_0000, non_discards: 2 });
+    let source = |address| Body::SrcAvail(Block { size: 1 << 20, r_key: 0x1234_5678, address });
+    let sink = Body::SinkAvail(SinkAvail { block: Block { size: 1 << 20, r_key: 0x9abc_def0, address: 0x7f10_0000_0000 }, non_discards: 2 });
     let mode = |receiver_sends, mode| Body::ModeChange { receiver_sends, mode };
     let service_id = 0x1_1389; // of port 5001
     let mut all = std::vec![

@@ -13,7 +13,7 @@ mod hello;
 mod malformed;
 mod mid;
 
-pub use self::base::{Body, Flags, Message, Mode, SinkAvail, SrcAvail};
+pub use self::base::{Block, Body, Flags, Message, Mode, SinkAvail};
 pub use self::hello::{
     Hello, HelloAck, IpVersion, CAP_EXTENDED_MAX_ADVERTS, CAP_MESSAGES, VERSION,
 };

@@ -3,8 +3,8 @@
 //! Generators of Hello, HelloAck and messages for the property tests.
 
 use proptest::prelude::*;
-use sdp_protocol::message::{Body, Flags, Message, SinkAvail, SrcAvail};
-use sdp_protocol::{Hello, HelloAck, IpVersion, Mode, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE};
+use sdp_protocol::message::{Body, Flags, Message, SinkAvail};
+use sdp_protocol::{Block, Hello, HelloAck, IpVersion, Mode, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE};
 
 /// Versions of major number 2.
 fn version() -> impl Strategy<Value = u8> {
@@ -67,8 +67,19 @@ pub fn body() -> impl Strategy<Value = Body> {
     prop_oneof![1 => not_data(), 1 => Just(Body::Data)]
 }
 
+fn size() -> impl Strategy<Value = u32> {
+    prop_oneof![any::<u32>(), 0..3000u32]
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    (size(), any::<u32>(), any::<u64>()).prop_map(|(size, r_key, address)| Block {
+        size,
+        r_key,
+        address,
+    })
+}
+
 fn not_data() -> impl Strategy<Value = Body> {
-    let size = || prop_oneof![any::<u32>(), 0..3000u32];
     prop_oneof![
         Just(Body::DisConn),
         Just(Body::AbortConn),
@@ -86,27 +97,13 @@ fn not_data() -> impl Strategy<Value = Body> {
         size().prop_map(|size| Body::ChRcvBufAck { size }),
         any::<u64>().prop_map(|service_id| Body::SuspComm { service_id }),
         Just(Body::SuspCommAck),
-        (
-            size(),
-            any::<u32>(),
-            any::<u64>(),
-            prop_oneof![0..3u32, any::<u32>()]
-        )
-            .prop_map(
-                |(size, r_key, address, non_discards)| Body::SinkAvail(SinkAvail {
-                    size,
-                    r_key,
-                    address,
-                    non_discards
-                })
-            ),
-        (size(), any::<u32>(), any::<u64>()).prop_map(|(size, r_key, address)| Body::SrcAvail(
-            SrcAvail {
-                size,
-                r_key,
-                address
-            }
-        )),
+        (block(), prop_oneof![0..3u32, any::<u32>()]).prop_map(|(block, non_discards)| {
+            Body::SinkAvail(SinkAvail {
+                block,
+                non_discards,
+            })
+        }),
+        block().prop_map(Body::SrcAvail),
     ]
 }
 

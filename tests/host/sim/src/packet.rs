@@ -70,7 +70,10 @@ impl Packet {
         match m.body {
             Body::SrcAvail(advert) => text += &format!(" size {}", advert.size),
             Body::SinkAvail(advert) => {
-                text += &format!(" size {} counted {}", advert.size, advert.non_discards);
+                text += &format!(
+                    " size {} counted {}",
+                    advert.block.size, advert.non_discards
+                );
             }
             Body::RdmaRdCompl { size } | Body::RdmaWrCompl { size } => {
                 text += &format!(" size {size}");

@@ -65,9 +65,9 @@ impl Taken {
             return false;
         }
         self.room.push_back(Remote {
-            address: advert.address,
-            r_key: advert.r_key,
-            size: advert.size,
+            address: advert.block.address,
+            r_key: advert.block.r_key,
+            size: advert.block.size,
         });
         true
     }
@@ -159,9 +159,7 @@ impl Foreign {
         let block = self.common.fabric.borrow_mut().register(side, memory, rng);
         self.made.blocks.push_back(block);
         Some(Body::SinkAvail(SinkAvail {
-            size,
-            r_key: block.r_key,
-            address: block.address,
+            block,
             non_discards: self.made.count,
         }))
     }

@@ -2,8 +2,8 @@
 
 //! OFED's source adverts, and its reactions to those of its peer.
 
-use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
-use sdp_protocol::Remote;
+use sdp_protocol::message::{Body, Flags, Message, Mode};
+use sdp_protocol::{Block, Remote};
 
 use super::Foreign;
 use crate::packet::stream_byte;
@@ -54,18 +54,13 @@ impl Foreign {
         let end = start + u64::from(size);
         let bytes = (start..end).map(|at| stream_byte(side, at)).collect();
         let block = self.common.fabric.borrow_mut().register(side, bytes, rng);
-        let advert = SrcAvail {
-            size,
-            r_key: block.r_key,
-            address: block.address,
-        };
         self.adverts.push_back(Advert {
             mseq: self.sent.wrapping_add(1),
             key: block.r_key,
             tail: start + u64::from(inline),
             end,
         });
-        (Body::SrcAvail(advert), inline, Flags::NONE)
+        (Body::SrcAvail(block), inline, Flags::NONE)
     }
 
     /// Takes back all adverts of this end. Unread bytes of these adverts are sent as Data, or
@@ -146,7 +141,7 @@ impl Foreign {
     }
 
     /// Handles an advert of the peer.
-    pub(super) fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
+    pub(super) fn hold(&mut self, advert: Block, message: &Message) -> Result<(), String> {
         let (mseq, inline) = (message.mseq, message.payload);
         if !self.flavour.zero_copy {
             return Err("an advert came to one that does not know them".into());
