@@ -26,6 +26,7 @@
 //! it sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner
 //! detects large blocks.
 
+mod own;
 mod own_sinks;
 mod own_sources;
 mod peer_sinks;
@@ -41,9 +42,6 @@ pub(super) use self::stale_record::StaleRecord;
 
 /// Maximum number of the peer's adverts of each kind that are kept: MaxAdverts with zero copy.
 pub const MAX_ADVERTS: usize = 16;
-
-/// Maximum number of own adverts of each kind that are outstanding at a time.
-pub(super) const OWN_ADVERTS: usize = 8;
 
 /// Memory of the peer that may be read or written by RDMA now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -165,6 +165,8 @@ pub struct Connection {
     stale_record: StaleRecord,
     peer_sources: PeerSources,
     own_sinks: OwnSinks,
+    /// Messages with payload received that voided no sink advert.
+    non_discards: u32,
     peer_sinks: PeerSinks,
     /// The owner has requested Pipelined mode.
     pipelined: bool,
@@ -217,6 +219,7 @@ impl Connection {
                 parameters.zero_copy != ZeroCopy::Off,
             ),
             own_sinks: OwnSinks::new(),
+            non_discards: 0,
             peer_sinks: PeerSinks::new(parameters.local_max_adverts),
             pipelined: false,
             peer_knows: parameters.remote_receive_size == ZERO_COPY_RECEIVE_SIZE,
@@ -336,7 +339,7 @@ impl Connection {
 
     fn update_due(&self, posted: u16) -> bool {
         let own = self.send.credits();
-        let others = self.own_sources.outstanding() || self.peer_sinks.held();
+        let others = self.own_sources.count() > 0 || self.peer_sinks.held();
         let two = self.peer_sources.held() || others && own >= PAYLOAD_CREDITS;
         if own == UPDATE_CREDITS && self.keeps_last(posted) {
             return false;

@@ -126,6 +126,8 @@ impl Connection {
         self.note_stale_record(&message, received.event);
         if message.payload > 0 {
             received.for_sink = self.own_sinks.crossed();
+            let counts = u32::from(!received.for_sink);
+            self.non_discards = self.non_discards.wrapping_add(counts);
         }
         self.out_of_band(message.flags, &mut received);
         Ok(received)
@@ -184,11 +186,8 @@ impl Connection {
             }
             Body::RdmaRdCompl { size } => {
                 self.peer_knows = true;
-                if let Some(read) = self.own_sources.read(size, message.mseq_ack)? {
-                    received.event = Event::SourceRead {
-                        bytes: read.bytes,
-                        finished: read.finished,
-                    };
+                if let Some((bytes, finished)) = self.own_sources.read(size, message.mseq_ack)? {
+                    received.event = Event::SourceRead { bytes, finished };
                 }
             }
             Body::SendSm => {

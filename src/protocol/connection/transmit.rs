@@ -245,7 +245,7 @@ impl Connection {
             (Mode::Pipelined, false) if self.peer_sinks.may_leave() => Mode::Combined,
             _ => return None,
         };
-        if self.own_sources.outstanding() || self.send_closed || self.holds_back() {
+        if self.own_sources.count() > 0 || self.send_closed || self.holds_back() {
             return None;
         }
         self.send_mode = mode;
@@ -264,7 +264,7 @@ impl Connection {
     fn advertise_sink(&mut self, block: Block, offer: &Offer) -> Outgoing {
         let body = Body::SinkAvail(SinkAvail {
             block,
-            non_discards: self.own_sinks.non_discards(),
+            non_discards: self.non_discards,
         });
         self.own_sinks.advertised(block.size);
         self.message(body, 0, false, offer)
@@ -300,7 +300,7 @@ impl Connection {
             if let Some(block) = offer.source {
                 return self.source(block, credits);
             }
-            return if self.own_sources.outstanding() {
+            return if self.own_sources.count() > 0 {
                 Stream::Held(Stall::Adverts)
             } else if credits < CONTROL_CREDITS || !spare {
                 Stream::Held(Stall::Credits)
@@ -308,7 +308,7 @@ impl Connection {
                 Stream::DisConn
             };
         }
-        if self.own_sources.outstanding() {
+        if self.own_sources.count() > 0 {
             return Stream::Held(Stall::Adverts);
         }
         let room = self.max_payload().min(offer.limit);
