@@ -135,14 +135,10 @@ impl Connection {
             }
         }
         if credits >= CONTROL_CREDITS && spare {
-            if let Some(message) = self.about_buffers(offer) {
+            let message = self.about_buffers(offer);
+            let message = message.or_else(|| self.about_modes(offer));
+            if let Some(message) = message.or_else(|| self.advertise_sink(offer)) {
                 return Transmit::Send(message);
-            }
-            if let Some(message) = self.about_modes(offer) {
-                return Transmit::Send(message);
-            }
-            if let Some(block) = offer.sink.filter(|block| self.can_offer_sink(block.size)) {
-                return Transmit::Send(self.advertise_sink(block, offer));
             }
         }
         let stream = self.stream(offer, credits, spare);
@@ -260,14 +256,15 @@ impl Connection {
         Some(message)
     }
 
-    /// Makes the SinkAvail of a block.
-    fn advertise_sink(&mut self, block: Block, offer: &Offer) -> Outgoing {
+    /// Returns the SinkAvail of the offered block, if it may be sent.
+    fn advertise_sink(&mut self, offer: &Offer) -> Option<Outgoing> {
+        let block = offer.sink.filter(|b| self.can_offer_sink(b.size))?;
         let body = Body::SinkAvail(SinkAvail {
             block,
             non_discards: self.non_discards,
         });
         self.own_sinks.advertised(block.size);
-        self.message(body, 0, false, offer)
+        Some(self.message(body, 0, false, offer))
     }
 
     /// Returns a due message about receive buffers.
