@@ -115,19 +115,6 @@ fn an_update_is_due_when_half_is_used() {
 }
 
 #[test]
-fn an_update_tells_of_two_buffers_at_least() {
-    assert!(!due(&used(8, 0), 8, 64));
-    assert!(!due(&used(8, 5), 4, 64));
-    assert!(due(&used(8, 5), 5, 64));
-    assert!(!due(&used(8, 6), 3, 64));
-    assert!(due(&used(8, 6), 4, 64));
-    assert!(!due(&used(8, 7), 2, 64));
-    assert!(due(&used(8, 7), 3, 64));
-    assert!(!due(&used(8, 8), 1, 64));
-    assert!(due(&used(8, 8), 2, 64));
-}
-
-#[test]
 fn an_end_with_three_buffers_tells_of_one() {
     assert!(!due(&used(3, 0), 3, 64));
     assert!(due(&used(3, 1), 3, 64));
@@ -148,19 +135,6 @@ fn the_last_credit_waits_until_the_peer_needs_it() {
     assert!(!due(&used(64, 61), 64, 1));
     assert!(due(&used(64, 62), 64, 1));
     assert!(!due(&used(64, 62), 64, 0));
-}
-
-#[test]
-fn with_zero_copy_the_peer_always_has_two() {
-    // The reader has stopped: two buffers are left, and used one by one.
-    let receive = used(8, 6);
-    let two = |receive: &ReceiveWindow, posted, own| receive.update_due(posted, own, true);
-    assert!(!two(&receive, 2, 64));
-    assert!(!two(&used(8, 7), 1, 64));
-    assert!(two(&used(8, 7), 2, 64));
-    assert!(two(&used(8, 7), 2, 1));
-    assert!(!two(&used(8, 7), 2, 0));
-    assert!(!due(&used(8, 7), 2, 64));
 }
 
 #[test]

@@ -212,18 +212,6 @@ impl RemoteBuffers {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_refusal_goes_at_once_and_names_the_present_size() {
-        for size in [0, 16, 2064] {
-            let mut local = LocalBuffers::new(2064);
-            local.size_requested();
-            local.decide(size, 40);
-            assert!(local.answer_due());
-            assert_eq!(local.answered(), 2048);
-            assert_eq!(local.size(), 2064);
-        }
-    }
-
     /// Sends `size` bytes until a request is due. Returns the number of sends and the request.
     fn sends(remote: &mut RemoteBuffers, size: u32) -> Option<(u32, u32)> {
         let number = (1..1000).find(|_| {
@@ -260,14 +248,6 @@ mod tests {
         assert_eq!(sends(&mut remote, 8192), Some((16, 65552)));
         remote.answered(65536, None);
         assert_eq!(sends(&mut remote, 1 << 20), None);
-    }
-
-    #[test]
-    fn larger_buffers_that_were_refused_are_not_asked_for_again() {
-        let mut remote = RemoteBuffers::new(2064, 65552);
-        assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
-        remote.answered(2048, None);
-        assert_eq!(sends(&mut remote, 65536), None);
     }
 
     #[test]

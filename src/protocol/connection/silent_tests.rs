@@ -37,57 +37,6 @@ fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
         .sum()
 }
 
-#[test]
-fn the_last_report_has_a_credit() {
-    for buffers in [3, 4, 6, 9, 64] {
-        let mut pair = silent(buffers);
-        reads_pieces(&mut pair, 16);
-        assert!(!pair.end.holds_sources(), "{buffers}");
-        assert!(pair.is_idle());
-    }
-    // with enough credits, every piece is reported
-    assert_eq!(reads_pieces(&mut silent(64), 16), 16);
-}
-
-#[test]
-fn a_cancel_can_be_answered() {
-    for buffers in [2, 3, 4, 6, 9] {
-        for count in [0, 1, 2, 15] {
-            let mut pair = silent(buffers);
-            let reports = reads_pieces(&mut pair, count);
-            pair.gets(Body::SrcAvailCancel, 0).unwrap();
-            let answer = pair.sends_all();
-            assert_eq!(answer.last(), Some(&Mid::SendSm), "{buffers} {count}");
-            assert!(reports + answer.len() <= usize::from(buffers));
-            assert!(!pair.end.holds_sources());
-        }
-    }
-}
-
-#[test]
-fn what_cannot_be_reported_is_refused() {
-    let mut pair = silent(1);
-    assert_eq!(pair.end.source_advert(), None);
-    assert_eq!(pair.sends_all(), [Mid::SendSm]);
-}
-
-/// Two credits are kept for the reply to a cancel. But the peer cannot send the cancel, since this
-/// end has no buffers for the message. Reproduced by the simulator with seed 900059282.
-#[test]
-fn who_cannot_cancel_is_refused() {
-    for (posted, event, sent) in [
-        (3, Event::None, &[Mid::SendSm][..]),
-        (4, Event::SourceAdvert, &[]),
-    ] {
-        let mut pair = Pair::with(|p| {
-            p.zero_copy = ZeroCopy::On;
-            (p.credits, p.posted, p.remote_max_adverts) = (2, posted, 1);
-        });
-        assert_eq!(pair.event(src_avail(1 << 20)), event, "{posted}");
-        assert_eq!(pair.sends_all(), sent, "{posted}");
-    }
-}
-
 /// The peer could send the cancel, until its own updates have used up the buffers of this end.
 /// Without a credit of this end for others, neither a signal nor a timeout ends the peer's call.
 #[test]
@@ -144,18 +93,6 @@ fn spend(pair: &mut Pair) -> Vec<Mid> {
     let mut sent = pair.sends_all();
     sent.retain(|mid| *mid != Mid::Data);
     sent
-}
-
-#[test]
-fn an_advert_that_nobody_reads_stops_nobody() {
-    for buffers in [3, 4, 6, 9, 64] {
-        let mut pair = silent(buffers);
-        assert_eq!(spend(&mut pair), [Mid::SendSm], "{buffers}");
-        // the peer announces buffers again, and the bytes continue
-        (pair.ack, pair.bufs) = (pair.end.mseq_sent(), 9);
-        pair.gets(Body::Data, 0).unwrap();
-        assert_eq!(pair.sends().1.kind, Mid::Data);
-    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 //! Tests of sink adverts of both ends and of mode changes, with messages of a test peer.
 
-use super::super::adverts::{Remote, MAX_ADVERTS};
+use super::super::adverts::MAX_ADVERTS;
 use super::super::message::{Block, Body, Mid, Mode, SinkAvail};
 use super::super::Violation;
-use super::tests::{mode, src_avail, Pair, SIZE};
+use super::tests::{mode, src_avail, Pair};
 use super::*;
 
 const BLOCK: Block = Block {
@@ -61,97 +61,6 @@ fn data(pair: &mut Pair, bytes: u32) {
 }
 
 const GOOD: Event = Event::SinkAdvert { returned: false };
-
-#[test]
-fn a_sink_advert_goes_as_in_the_worked_example() {
-    let mut pair = sink(0);
-    pair.gets(Body::Data, 1).unwrap();
-    pair.gets(Body::Data, 0).unwrap();
-    pair.gets(Body::Data, 1).unwrap();
-    pair.offer.sink = Some(BLOCK);
-    let (_, out) = pair.sends();
-    assert_eq!((out.header_len, out.payload), (36, 0));
-    assert_eq!(
-        out.header,
-        [
-            0xfd, 0, 0, 0x40, 0, 0, 0, 0x24, 0, 0, 0, 1, 0, 0, 0, 4, // BSDH
-            0, 0x10, 0, 0, 0x9a, 0xbc, 0xde, 0xf0, 0, 0, 0x7f, 0x10, 0, 0, 0, 0, 0, 0, 0, 2,
-        ]
-    );
-}
-
-#[test]
-fn a_sink_is_offered_only_where_it_may_be() {
-    let size = SIZE - 16;
-    let may = |pair: &Pair| pair.end.can_offer_sink(size);
-    assert!(may(&sink(0)));
-    assert!(!sink(0).end.can_offer_sink(size - 1));
-    // No sink advert is sent before the peer's Pipelined, to OFED peers, or without zero copy.
-    assert!(!may(&zero_copy(|_| {})));
-    for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
-        p.zero_copy = ZeroCopy::Off
-    }] {
-        let mut pair = zero_copy(change);
-        pair.gets(mode(Mode::Pipelined), 0).unwrap();
-        assert!(!may(&pair));
-        pair.offer.sink = Some(BLOCK);
-        assert!(pair.is_idle());
-    }
-    // This end sends no sink advert while bytes are still advertised, nor after the last byte.
-    let mut pair = sink(0);
-    pair.gets(src_avail(10), 0).unwrap();
-    assert!(!may(&pair));
-    pair.end.read_started(10);
-    pair.end.read_done(10);
-    assert!(!may(&pair));
-    pair.sends();
-    assert!(may(&pair));
-    pair.gets(Body::DisConn, 0).unwrap();
-    assert!(!may(&pair));
-    // This end sends as many adverts as the peer can hold, source adverts included.
-    let mut pair = zero_copy(|p| p.remote_max_adverts = 2);
-    pair.gets(mode(Mode::Pipelined), 0).unwrap();
-    pair.end.set_pipelined(true);
-    pair.sends_all();
-    pair.offer.source = Some(BLOCK);
-    pair.sends();
-    pair.offer.sink = Some(BLOCK);
-    pair.sends();
-    assert!(!may(&pair));
-    assert!(!pair.end.can_advertise(size));
-}
-
-#[test]
-fn the_worked_example_of_crossing_data() {
-    // Tests with this end as the sink.
-    let mut pair = sink(1);
-    let d1 = pair.gets(Body::Data, 10).unwrap();
-    assert!(d1.for_sink);
-    let d2 = pair.gets(Body::Data, 10).unwrap();
-    assert!(!d2.for_sink);
-    pair.offer.sink = Some(BLOCK);
-    let s2 = BLOCK;
-    let expected = SinkAvail {
-        block: s2,
-        non_discards: 1,
-    };
-    assert_eq!(pair.sends().0.body, Body::SinkAvail(expected));
-    // Tests with this end as the source.
-    let mut pair = source();
-    pair.ack = 1;
-    data(&mut pair, 10);
-    data(&mut pair, 10);
-    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
-    assert_eq!(pair.end.sink_advert(), None);
-    pair.ack = 3;
-    assert_eq!(pair.event(sink_avail(5000, 1)), GOOD);
-    let room = Remote {
-        address: 1000,
-        r_key: 7,
-        size: 5000,
-    };
-    assert_eq!(pair.end.sink_advert(), Some(room));
-}
 
 #[test]
 fn counts_that_cannot_be() {

@@ -102,17 +102,6 @@ fn a_block_is_read_as_in_the_worked_example() {
 }
 
 #[test]
-fn a_small_message_before_a_block_is_not_held_back() {
-    let mut pair = ofed();
-    pair.offer.queued = 5;
-    pair.offer.in_flight = 1;
-    pair.offer.cork = true;
-    assert_eq!(pair.held(), Transmit::Held(Stall::Corked));
-    pair.offer.source = Some(BLOCK);
-    assert_eq!(pair.sends().1.payload, 5);
-}
-
-#[test]
 fn reports_are_added_up_and_not_beyond_the_block() {
     let mut pair = advertised();
     for (size, bytes, finished) in [(1, 1, false), (0xf_fffd, 0xf_fffd, false)] {
@@ -244,58 +233,6 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
     let mut pair = holding();
     pair.end.refuse_sources();
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
-}
-
-#[test]
-fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
-    let mut pair = holding();
-    pair.end.read_started(10);
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    pair.gets(Body::Data, 0).unwrap();
-    assert_eq!(pair.end.source_advert(), None);
-    // Messages for which MSeqAck has a meaning wait; other messages do not.
-    pair.offer.queued = 10;
-    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
-    pair.event(Body::ChRcvBuf { size: 5 });
-    pair.end.resize_receive(0, 0);
-    let Transmit::Send(out) = pair.held() else {
-        panic!("nothing");
-    };
-    assert_eq!(out.kind, Mid::ChRcvBufAck);
-    // Three messages were received that are not acknowledged.
-    assert_eq!(out.header[2..4], 67u16.to_be_bytes());
-    assert_eq!(out.header[12..16], 1u32.to_be_bytes());
-    pair.end.read_done(10);
-    let (report, _) = pair.sends();
-    assert_eq!(
-        (report.body, report.mseq_ack),
-        (Body::RdmaRdCompl { size: 10 }, 4)
-    );
-    assert_eq!(pair.sends_all(), [Mid::SendSm, Mid::Data]);
-}
-
-#[test]
-fn a_cancel_of_what_is_finished_needs_no_answer() {
-    let mut pair = holding();
-    pair.end.read_started(999);
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    pair.end.read_done(999);
-    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // Repeats the steps with a report that is not sent yet.
-    let mut pair = holding();
-    pair.end.read_started(999);
-    pair.end.read_done(999);
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
-    // Repeats the steps with a refusal that crosses the cancel.
-    let mut pair = holding();
-    pair.end.refuse_sources();
-    assert_eq!(pair.sends_all(), [Mid::SendSm]);
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    assert!(pair.is_idle());
-    pair.ack = 1;
-    pair.gets(src_avail(50), 1).unwrap();
-    assert!(pair.end.source_advert().is_some());
 }
 
 #[test]

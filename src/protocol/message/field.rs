@@ -56,26 +56,3 @@ integer_field!(U8, u8, 1);
 integer_field!(U16, u16, 2);
 integer_field!(U32, u32, 4);
 integer_field!(U64, u64, 8);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_big_endian_and_do_not_overlap() {
-        let mut header = [0u8; 16];
-        U8::<0>.put(&mut header, 0xfe);
-        U16::<2>.put(&mut header, 0x0102);
-        U32::<4>.put(&mut header, 0x0304_0506);
-        U64::<8>.put(&mut header, 0x0708_090a_0b0c_0d0e);
-        assert_eq!(
-            header,
-            [0xfe, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-        );
-        assert_eq!(U8::<0>.get(&header), 0xfe);
-        assert_eq!(U16::<2>.get(&header), 0x0102);
-        assert_eq!(U32::<4>.get(&header), 0x0304_0506);
-        assert_eq!(U64::<8>.get(&header), 0x0708_090a_0b0c_0d0e);
-        assert_eq!(Bytes::<14, 2>.get(&header), [13, 14]);
-    }
-}
