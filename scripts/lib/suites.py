@@ -179,8 +179,9 @@ def other_series():
 LONGEST = "debug:short"
 
 # Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
-SIW = ["data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa"]
-SIW_ALL = ["data", "close", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
+SIW = ["data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa",
+       "seqpacket.messages.boundaries", "seqpacket.messages.beyond_the_buffer"]
+SIW_ALL = ["data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
 
 
 # Limits for hangs only: a machine many times slower than the present one stays within them.
@@ -238,7 +239,7 @@ JOINED = [
     ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire", "guest:kernel"),
     ("guest:data", "guest:close"), ("guest:overload", "guest:stress", "guest:adverse-short"),
     ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map", "guest:pods"),
-    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload", "wire:zcopy"),
+    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload", "wire:zcopy", "wire:seqpacket"),
 ]
 
 

@@ -16,7 +16,7 @@ SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 RESET = struct.pack("ii", 1, 0)
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def identity(e):
     """Type and protocol: no user may take the socket for TCP's."""
     near, far = pair(e)
@@ -29,7 +29,7 @@ def identity(e):
         e.equal(e.error(socket.socket, e.domain, kind, 0), "ESOCKTNOSUPPORT", f"type {kind}")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def other_types(e):
     """A stream does not connect to a listener of messages, or the other way round. Both kinds share
     the ports."""
@@ -48,7 +48,7 @@ def other_types(e):
     e.equal(second.recv(10), b"works", "the stream")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def both_types_at_one_port(e):
     """With SO_REUSEPORT a listener of each type has the port, and gets its own."""
     stream = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_REUSEPORT, 1))
@@ -64,7 +64,7 @@ def both_types_at_one_port(e):
             e.equal(far.get(SOL, socket.SO_TYPE), kind, "its type")
 
 
-@case
+@case(hosts=(1, 2))
 def shutdown(e):
     """The end comes behind the last message."""
     near, far = pair(e)
@@ -82,7 +82,7 @@ def shutdown(e):
     e.note("end back", near.recv(10))
 
 
-@case
+@case(hosts=(1, 2))
 def closed(e):
     """close(2) sends what is queued."""
     near, far = pair(e)
@@ -94,7 +94,7 @@ def closed(e):
     e.note("end", far.recv(10))
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def reset(e):
     """After a reset whole messages can be read, then the error comes."""
     near, far = pair(e)
@@ -109,13 +109,13 @@ def reset(e):
     e.equal(e.error(far.send, b"x", socket.MSG_NOSIGNAL), "EPIPE", "a send")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def waiting_calls(e):
     """The end of a connection ends waiting calls."""
     near, far = pair(e)
-    task = e.task(e.error, far.recv, 10).wait_asleep("recvfrom")
-    near.set(SOL, socket.SO_LINGER, RESET)
-    near.close()
+    task = e.task(e.error, near.recv, 10).wait_asleep("recvfrom")
+    far.set(SOL, socket.SO_LINGER, RESET)
+    far.close()
     e.equal(task.result(), "ECONNRESET", "recv")
     near, far = pair(e)
     fill(e, near)
@@ -124,7 +124,7 @@ def waiting_calls(e):
     e.check(task.result() in ("ECONNRESET", "EPIPE"), f"send: {task.result()}")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def unconnected(e):
     lone = e.socket(kind=SEQPACKET)
     e.equal(e.error(lone.recv, 1), "ENOTCONN", "recv")
@@ -132,7 +132,7 @@ def unconnected(e):
     e.equal(e.error(listen(e).recv, 1), "ENOTCONN", "recv of a listener")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def used_again(e):
     """A socket that was disconnected begins with no part of an old message."""
     listener, near = listen(e), e.socket(kind=SEQPACKET)
@@ -146,7 +146,7 @@ def used_again(e):
         far.close()
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=(1, 2))
 def non_blocking(e):
     """connect(2), accept(2) and messages without a wait."""
     listener = listen(e)

@@ -33,7 +33,7 @@ def result(sock, size, flags=0):
     return count, data[:min(count, size)], names
 
 
-@case
+@case(hosts=(1, 2))
 def boundaries(e):
     """Each receive returns one message, whatever its size."""
     near, far = pair(e)
@@ -47,7 +47,7 @@ def boundaries(e):
     e.equal([near.recv(1000) for _ in words], words, "many at once")
 
 
-@case
+@case(hosts=(1, 2))
 def truncated(e):
     """The rest of a message without space is dropped; the four combinations of PEEK and TRUNC."""
     near, far = pair(e)
@@ -67,7 +67,7 @@ def truncated(e):
         e.note(f"after {size}", result(far, 4))
 
 
-@case
+@case(hosts=(1, 2))
 def no_space(e):
     """A receive without space drops the message."""
     near, far = pair(e)
@@ -78,7 +78,7 @@ def no_space(e):
     e.note("second", result(far, 10))
 
 
-@case
+@case(hosts=(1, 2))
 def peeked(e):
     near, far = pair(e)
     for number in range(3):
@@ -89,7 +89,7 @@ def peeked(e):
     e.note("peek offset", e.error(far.set, SOL, 42, 0), sdp="EOPNOTSUPP", because="messages have no offset, as on AF_VSOCK")
 
 
-@case
+@case(hosts=(1, 2))
 def records(e):
     """MSG_EOR arrives with its message. AF_UNIX does not carry it."""
     near, far = pair(e)
@@ -100,7 +100,7 @@ def records(e):
     e.note("write", result(far, 2), sdp=(2, b"de", "EOR|TRUNC"), because="write(2) sets MSG_EOR")
 
 
-@case
+@case(hosts=(1, 2))
 def empty(e):
     """A send without bytes sends nothing, as on AF_VSOCK."""
     near, far = pair(e)
@@ -109,7 +109,7 @@ def empty(e):
     e.note("received", far.recv(10), sdp=b"x", because="AF_UNIX sends a message without bytes")
 
 
-@case
+@case(hosts=(1, 2))
 def without_effect(e):
     """Options of streams that messages do not have."""
     near, far = pair(e)
@@ -124,7 +124,7 @@ def without_effect(e):
     e.note("nothing", e.error(far.recv, 1, DONTWAIT))
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def longest(e):
     """A message of SDP_MAX_MESSAGE is sent, one above is not."""
     for buffer in (None, 16384, 1 << 20):
@@ -143,7 +143,7 @@ def longest(e):
     e.equal(e.error(e.socket().get, socket.IPPROTO_TCP, consts.SDP_MAX_MESSAGE), "ENOPROTOOPT", "a stream")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=(1, 2))
 def beyond_the_buffer(e):
     """A message longer than SO_RCVBUF arrives whole, also behind one that fills it, and without a
     call that waits."""
@@ -156,7 +156,7 @@ def beyond_the_buffer(e):
         task.result()
 
 
-@case(timeout=60)
+@case(timeout=60, hosts=(1, 2))
 def full(e):
     """Without space a send waits, or returns EAGAIN and sends nothing. poll(2) and send agree."""
     near, far = pair(e)
@@ -173,7 +173,7 @@ def full(e):
         e.equal(near.send(body(0, 50000), DONTWAIT), 50000, "a send after EPOLLOUT")
 
 
-@case(timeout=60)
+@case(timeout=60, hosts=(1, 2))
 def interrupted(e):
     """A signal ends a waiting send, of which nothing is sent, and a waiting receive."""
     near, far = pair(e)
@@ -185,7 +185,7 @@ def interrupted(e):
     e.note("then", far.recv(60000))
 
 
-@case(timeout=120)
+@case(timeout=120, hosts=(1, 2))
 def several_senders(e):
     """Messages of several threads never mix."""
     near, far = pair(e)
@@ -253,7 +253,7 @@ def files(e):
     os.close(writer)
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def zero_copy(e):
     """MSG_ZEROCOPY: the memory is copied, which the completion says."""
     near, far = pair(e)
