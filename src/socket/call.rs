@@ -2,12 +2,15 @@
 
 //! State of one send call: its copied bytes and its zero-copy bytes.
 
+use super::netns;
+use crate::conn::room::last_check;
 use crate::conn::send_queue::{OpenChunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::wait::SpaceWanted;
 use crate::conn::zcopy::memory::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::memory::pressure;
 use crate::sys::bindings;
-use crate::sys::errno::EPIPE;
+use crate::sys::errno::{EAGAIN, EPIPE};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::Locked;
@@ -33,6 +36,7 @@ pub(super) struct Call<'a> {
     asynchronous: bool,
     /// Set if some blocks are detached.
     detached: bool,
+    pub(super) is_local: bool,
     /// Set if the call waits for blocks on a local connection.
     pub(super) waits: bool,
     /// Error that ends the call when the queue is full.
@@ -54,7 +58,7 @@ struct Part {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(notice: Option<&'a ZerocopyCompletion>) -> Self {
+    pub(super) fn new(notice: Option<&'a ZerocopyCompletion>, is_local: bool) -> Self {
         Call {
             begun: false,
             is_plain: false,
@@ -67,21 +71,12 @@ impl<'a> Call<'a> {
             scattered: false,
             asynchronous: false,
             detached: false,
+            is_local,
             waits: false,
             stopped: None,
             notice,
             copied: false,
             space: Space::default(),
-        }
-    }
-
-    /// Makes the state of a call whose bytes are all copied.
-    pub(super) fn plain() -> Self {
-        let (begun, is_plain) = (true, true);
-        Call {
-            begun,
-            is_plain,
-            ..Call::new(None)
         }
     }
 
@@ -95,16 +90,16 @@ impl<'a> Call<'a> {
         message: &mut SendMsg<'_>,
         may_wait: bool,
     ) -> Result<Option<bool>> {
-        if self.begun && !self.is_plain {
-            return Ok(None);
+        if self.begun && (self.is_local || !self.is_plain) {
+            return Ok(self.is_plain.then_some(true));
         }
         let size = message.remaining();
         let space = sk.with(|c| {
             if !self.begun {
-                c.stats.send_calls += 1;
+                c.stats.send_calls += u64::from(!self.is_local);
                 self.begin(c, message, size, may_wait);
             }
-            self.is_plain.then(|| self.space.find(sk, c, size))
+            self.is_plain.then(|| self.find(sk, c, size))
         });
         match space {
             Some(space) => space.map(Some),
@@ -114,27 +109,17 @@ impl<'a> Call<'a> {
             }
             None => {
                 self.is_plain = true;
-                sk.with(|c| self.space.find(sk, c, size)).map(Some)
+                sk.with(|c| self.find(sk, c, size)).map(Some)
             }
         }
     }
 
-    /// Returns true if all bytes of a call on a local connection are copied.
-    pub(super) fn is_plain(
-        &mut self,
-        sk: &SdpSock,
-        message: &mut SendMsg<'_>,
-        may_wait: bool,
-    ) -> bool {
-        if !self.begun {
-            let size = message.remaining();
-            sk.with(|c| self.begin(c, message, size, may_wait));
-            self.is_plain = self.is_plain || !sk.prepare_zcopy();
-            if !self.is_plain {
-                self.begin_parts(sk, message, size, may_wait);
-            }
+    /// [`Space::find`]; local connections find space as they copy.
+    pub(super) fn find(&mut self, sk: &SdpSock, c: &mut Connection, want: usize) -> Result<bool> {
+        match self.is_local {
+            true => Ok(true),
+            false => self.space.find(sk, c, want),
         }
-        self.is_plain
     }
 
     /// Begins a call that does not only copy.
@@ -183,17 +168,78 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
+    /// Sends the next bytes of a call that does not only copy. `None`: check again. Otherwise, the
+    /// number of bytes to copy next.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes
+    /// are sent, or a block has no space.
+    #[inline(never)] // keeps its registers out of calls that only copy
+    pub(super) fn send_part(
+        &mut self,
+        sk: &SdpSock,
+        lock: &mut Locked<'_>,
+        message: &mut SendMsg<'_>,
+        seq: i32,
+        timeout: &mut isize,
+    ) -> Result<Option<usize>> {
+        let want = message.remaining();
+        let (mut most, may_wait) = (want, *timeout != 0);
+        if self.may_detach(message) {
+            let mut wanted = None;
+            let added = last_check(
+                self.add(sk, lock, message, may_wait),
+                |added| *added == Added::Full,
+                || wanted = request_space(sk, !may_wait),
+                || self.add(sk, lock, message, may_wait),
+            );
+            match added {
+                Added::Block => return Ok(None),
+                Added::Copy(n) => most = n.min(want),
+                Added::Full if !may_wait => return Err(EAGAIN.into()),
+                Added::Full => {
+                    *timeout = wait_for_space(sk, lock, seq, *timeout)?;
+                    return Ok(None);
+                }
+            }
+        }
+        let left = self.look(message);
+        // bytes before and after a block are copied
+        let may_wait = may_wait && may_choose(message) && self.notice.is_none() && most == want;
+        let size = match may_wait {
+            true => self.block_size(sk, left),
+            false => 0,
+        };
+        let sent = match size {
+            0 => Ok(false),
+            _ if self.is_local => {
+                zcopy::send::add_local(sk, lock, message, &mut self.waits, timeout)
+            }
+            _ => zcopy::send::send_blocks(sk, lock, message, size, timeout),
+        };
+        match sent {
+            Ok(true) => return Ok(None),
+            Err(e) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
+            // as on TCP, bytes are accepted while the queue has space
+            Err(e) => (self.stopped, *timeout) = (Some(e), 0),
+            Ok(false) => {}
+        }
+        Ok(Some(most.min(left)))
+    }
+
     /// Returns the size of the next block of `left` bytes, 0 if the part is copied.
-    pub(super) fn block_size(&mut self, sk: &SdpSock, left: usize) -> usize {
+    fn block_size(&mut self, sk: &SdpSock, left: usize) -> usize {
         let mut c = sk.connection();
         match self.is_direct(&mut c) {
+            true if self.is_local => left,
             true => c.block_size(sk, left),
             false => 0,
         }
     }
 
     /// Returns the number of bytes left in the current part.
-    pub(super) fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
+    fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
         let (at, left) = (message.taken(), message.remaining());
         if !self.part.bytes.contains(&at) {
             let run = match left < zcopy::LEAST_TRANSFER {
@@ -215,7 +261,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns true if the current part is zero copy, by the rules of blocking calls.
-    pub(super) fn is_direct(&mut self, c: &mut Connection) -> bool {
+    fn is_direct(&mut self, c: &mut Connection) -> bool {
         let (part, longest) = (&mut self.part, &mut self.longest);
         *part.zcopy.get_or_insert_with(|| {
             let len = part.bytes.len();
@@ -234,13 +280,13 @@ impl<'a> Call<'a> {
     }
 
     /// Returns true if the next bytes may be a detached block.
-    pub(super) fn may_detach(&self, message: &SendMsg<'_>) -> bool {
+    fn may_detach(&self, message: &SendMsg<'_>) -> bool {
         let may = self.notice.is_some() || self.asynchronous || message.is_spliced();
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
     /// Adds the next bytes as a detached block, if possible. `may_wait`: else the call waits.
-    pub(super) fn add(
+    fn add(
         &mut self,
         sk: &SdpSock,
         lock: &mut Locked<'_>,
@@ -277,6 +323,16 @@ impl<'a> Call<'a> {
 /// Returns true if the call may choose between copy and zero copy.
 pub(super) fn may_choose(message: &SendMsg<'_>) -> bool {
     message.flags() & bindings::MSG_OOB == 0 && !message.is_spliced()
+}
+
+/// Result of an attempt to queue bytes.
+pub(super) enum Queued {
+    /// Bytes were queued.
+    Some,
+    /// There is no space in the send buffer.
+    Full,
+    /// There is no memory for more unread bytes of a local connection.
+    NoMemory,
 }
 
 /// Space in the send queue for the next copied bytes. The chunk in this space is open: the holder
@@ -326,4 +382,47 @@ impl Space {
         (self.bytes, self.size) = (free, size);
         Ok(true)
     }
+}
+
+/// Sends the queued bytes before a call waits or fails, as TCP does; completions may have arrived
+/// without a notification. `poll`: the call must not wait, so pollers are notified of space;
+/// otherwise its caller is.
+#[inline(never)]
+pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
+    let wanted = (!poll).then(|| sk.await_space());
+    if poll {
+        sk.want_space();
+    }
+    if let Some(link) = sk.with(|c| c.living_link().cloned()) {
+        link.uncork();
+        link.await_space(sk);
+        return wanted;
+    }
+    let lacks_memory = {
+        let mut c = sk.connection();
+        c.no_more();
+        c.space_wanted |= poll;
+        c.await_memory(sk);
+        c.lacks_memory()
+    };
+    if lacks_memory {
+        netns::shed();
+    }
+    sk.progress();
+    wanted
+}
+
+/// Waits for space in the send queue ([`request_space`] was called).
+#[inline(never)]
+pub(super) fn wait_for_space(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    seq: i32,
+    timeout: isize,
+) -> Result<isize> {
+    if sk.local_end(lock).is_some() {
+        return sk.wait_local(lock, seq, timeout);
+    }
+    sk.connection().stats.memory_waits += 1;
+    sk.wait(lock, seq, timeout)
 }

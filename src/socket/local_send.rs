@@ -2,19 +2,17 @@
 
 //! sendmsg(2) on a local connection: under the socket lock, straight into the peer's queue.
 
-use super::call::{may_choose, Call};
+use super::call::Queued;
 use crate::conn::local::blocks::Offered;
 use crate::conn::local::{LocalEnd, LocalLink, Special};
-use crate::conn::zcopy::{self, memory::Added, LEAST_TRANSFER};
+use crate::conn::zcopy::LEAST_TRANSFER;
 use crate::conn::SdpSock;
 use crate::memory::pressure;
 use crate::sys::bindings as c;
 use crate::sys::byte_queue::Writer;
-use crate::sys::errno::{EAGAIN, EFAULT, EPIPE};
+use crate::sys::errno::{EFAULT, EPIPE};
 use crate::sys::net::message::SendMsg;
-use crate::sys::net::notice::ZerocopyCompletion;
-use crate::sys::net::sock::{Locked, SEND_SHUTDOWN};
-use crate::sys::time::nanoseconds;
+use crate::sys::net::sock::SEND_SHUTDOWN;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
@@ -25,163 +23,20 @@ const LARGE: usize = 65536;
 /// Maximum number of bytes held back by `MSG_MORE` and `TCP_CORK`.
 const MOST_HELD: usize = 32768;
 
-/// Result of an attempt to queue bytes.
-enum Queued {
-    /// Bytes were queued.
-    Some,
-    /// There is no space in the send buffer.
-    Full,
-    /// There is no memory for more unread bytes.
-    NoMemory,
-}
-
-/// Queues the bytes of a call, which the message counts. `None`: the connection is not local.
+/// Sends all bytes of a small call at once, and counts the call. `None`: the call continues.
 #[inline]
-pub(super) fn send(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    notice: Option<&ZerocopyCompletion>,
-    timeout: isize,
-) -> Option<(Result, bool)> {
-    let end = sk.local_end(lock)?;
+pub(super) fn begin(sk: &SdpSock, end: &mut LocalEnd, message: &mut SendMsg<'_>) -> Option<Result> {
     end.link.count_send();
-    if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
-        return Some((Err(EPIPE.into()), false));
-    }
     let size = message.remaining();
     if size >= LEAST_TRANSFER || message.is_spliced() {
-        let mut call = Call::new(notice);
-        if !call.is_plain(sk, message, timeout != 0) {
-            let r = go_on(sk, lock, message, &mut call, timeout);
-            return Some((r, call.copied));
-        }
+        return None;
     }
-    let end = sk.local_end(lock)?;
-    let r = match queue(sk, end, message, size) {
-        Ok(Queued::Some) if message.remaining() == 0 => Ok(()),
-        Ok(_) => go_on(sk, lock, message, &mut Call::plain(), timeout),
-        Err(e) => Err(e),
-    };
-    Some((r, true))
-}
-
-/// Sends the next bytes of a call without a copy, if possible. Returns the number of bytes to copy
-/// next, or `None` to check again. 0: the call has to wait for space for a block.
-fn offer(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    call: &mut Call<'_>,
-    timeout: &mut isize,
-) -> Result<Option<usize>> {
-    let want = message.remaining();
-    let mut most = want;
-    if call.may_detach(message) {
-        match call.add(sk, lock, message, *timeout != 0) {
-            Added::Block => return Ok(None),
-            Added::Copy(n) => most = n.min(want),
-            Added::Full => return Ok(Some(0)),
-        }
+    if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
+        return Some(Err(EPIPE.into()));
     }
-    let left = call.look(message);
-    let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
-    if may_wait && most == want && call.is_direct(&mut sk.connection()) {
-        match zcopy::send::add_local(sk, lock, message, call.waits) {
-            Added::Copy(_) => {}
-            Added::Full => {
-                zcopy::send::await_read(sk, lock, message, 1, timeout)?;
-                return Ok(None);
-            }
-            Added::Block => {
-                call.waits = true;
-                return Ok(None);
-            }
-        }
-    }
-    Ok(Some(most.min(left)))
-}
-
-/// Sends the rest of the call's bytes.
-fn go_on(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    call: &mut Call<'_>,
-    mut timeout: isize,
-) -> Result {
-    let size = message.remaining();
-    let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
-    let start = timed.then(nanoseconds);
-    let mut r = queue_all(sk, lock, message, call, &mut timeout);
-    if call.waits {
-        if r.is_err() {
-            timeout = 0;
-        }
-        let read = zcopy::send::await_read(sk, lock, message, 0, &mut timeout);
-        r = r.and(read);
-    }
-    if r.is_ok() {
-        call.has_sent(sk, size, start);
-    }
-    r
-}
-
-/// Queues the rest of the call's bytes, as there is space.
-fn queue_all(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    call: &mut Call<'_>,
-    timeout: &mut isize,
-) -> Result {
-    while message.remaining() > 0 {
-        let seq = sk.event_seq();
-        if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
-            return Err(EPIPE.into());
-        }
-        let most = match call.is_plain(sk, message, *timeout != 0) {
-            true => Some(usize::MAX),
-            false => offer(sk, lock, message, call, timeout)?,
-        };
-        let Some(most) = most else {
-            continue;
-        };
-        if most == 0 {
-            *timeout = wait_for_block(sk, lock, seq, *timeout)?;
-            continue;
-        }
-        call.copied = true;
-        let end = sk.local_end(lock).ok_or(EPIPE)?;
-        let mut queued = queue(sk, end, message, most)?;
-        if !matches!(queued, Queued::Some) {
-            if *timeout == 0 {
-                sk.want_space();
-            }
-            end.link.uncork();
-            end.link.await_space(sk);
-            queued = queue(sk, end, message, most)?;
-        }
-        match queued {
-            Queued::Some => {}
-            Queued::NoMemory => *timeout = sk.wait_for_local_memory(lock, seq, *timeout)?,
-            Queued::Full if *timeout == 0 => return Err(EAGAIN.into()),
-            Queued::Full => *timeout = sk.wait_local(lock, seq, *timeout)?,
-        }
-    }
-    Ok(())
-}
-
-/// Waits for space for a block.
-fn wait_for_block(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
-    if timeout != 0 {
-        return sk.wait_local(lock, seq, timeout);
-    }
-    sk.want_space();
-    let end = sk.local_end(lock).ok_or(EPIPE)?;
-    match end.link.has_block_space() {
-        true => Ok(timeout),
-        false => Err(EAGAIN.into()),
+    match queue(sk, end, message, size) {
+        Ok(_) => (message.remaining() == 0).then_some(Ok(())),
+        Err(e) => Some(Err(e)),
     }
 }
 
@@ -189,7 +44,7 @@ fn wait_for_block(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize)
 ///
 /// Errors: `EFAULT`, `ENOMEM`.
 #[inline]
-fn queue(
+pub(super) fn queue(
     sk: &SdpSock,
     end: &mut LocalEnd,
     message: &mut SendMsg<'_>,

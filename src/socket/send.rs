@@ -2,12 +2,10 @@
 
 //! sendmsg(2) and the calls that end in it: write(2), send(2), sendfile(2), splice(2).
 
-use super::call::{may_choose, Call, Space};
-use super::{local_send, netns};
+use super::call::{may_choose, request_space, wait_for_space, Call, Queued, Space};
+use super::local_send;
 use crate::conn::room::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
-use crate::conn::wait::SpaceWanted;
-use crate::conn::zcopy::memory::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, ENOMEM, EOPNOTSUPP, EPIPE};
@@ -32,19 +30,16 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
         return Err(sk.stream_error(e, flags));
     }
     let notice = ZerocopyCompletion::begin(message, sk)?;
-    if let Some((r, copied)) = local_send::send(sk, &mut lock, message, notice.as_ref(), timeout) {
-        let sent = message.taken();
-        if let Some(notice) = notice.filter(|_| sent > 0) {
-            notice.sent(copied);
+    let local = sk.local_end(&mut lock);
+    let is_local = local.is_some();
+    let (r, copied) = match local.and_then(|end| local_send::begin(sk, end, message)) {
+        Some(r) => (r, true),
+        None => {
+            let mut call = Call::new(notice.as_ref(), is_local);
+            let r = queue(sk, &mut lock, message, &mut call, timeout);
+            (r, call.copied)
         }
-        return match r {
-            Err(e) if sent == 0 => Err(sk.stream_error(e, flags)),
-            _ => Ok(sent),
-        };
-    }
-    let mut call = Call::new(notice.as_ref());
-    let r = queue(sk, &mut lock, message, &mut call, timeout);
-    let copied = call.copied;
+    };
     let sent = message.taken();
     if let Some(notice) = notice.filter(|_| sent > 0) {
         notice.sent(copied);
@@ -79,7 +74,7 @@ pub(super) fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut 
     }
 }
 
-/// Queues the call's bytes as space in the send queue becomes free.
+/// Sends the call's bytes, and waits for those on a local connection that are not copied.
 fn queue(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -90,6 +85,28 @@ fn queue(
     let size = message.remaining();
     let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
     let start = timed.then(nanoseconds);
+    let mut r = queue_all(sk, lock, message, call, &mut timeout);
+    if call.waits {
+        if r.is_err() {
+            timeout = 0;
+        }
+        r = r.and(zcopy::send::await_read(sk, lock, message, 0, &mut timeout));
+    }
+    if r.is_ok() {
+        call.has_sent(sk, size, start);
+    }
+    r
+}
+
+/// Queues the call's bytes as space in the send queue becomes free.
+#[inline]
+fn queue_all(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
+    timeout: &mut isize,
+) -> Result {
     loop {
         let seq = sk.event_seq();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
@@ -97,95 +114,57 @@ fn queue(
         }
         let want = message.remaining();
         if want == 0 {
-            call.has_sent(sk, size, start);
             return Ok(());
         }
-        let (space, most) = match call.plain_space(sk, message, timeout != 0)? {
+        let (space, most) = match call.plain_space(sk, message, *timeout != 0)? {
             Some(space) => (space, want),
-            None => match by_parts(sk, lock, message, call, seq, &mut timeout)? {
-                Some(most) => (call.space.find(sk, &mut sk.connection(), want)?, most),
+            None => match call.send_part(sk, lock, message, seq, timeout)? {
+                Some(most) => (call.find(sk, &mut sk.connection(), want)?, most),
                 None => continue,
             },
         };
         let mut wanted = None;
-        let space = last_check(
-            Ok(space),
-            |space| matches!(space, Ok(false)),
-            || wanted = request_space(sk, timeout == 0),
-            || call.space.find(sk, &mut sk.connection(), want),
+        let queued = last_check(
+            copy(sk, lock, message, call, space, most),
+            |queued| matches!(queued, Ok(Queued::Full | Queued::NoMemory)),
+            || wanted = request_space(sk, *timeout == 0),
+            || {
+                let space = call.find(sk, &mut sk.connection(), want)?;
+                copy(sk, lock, message, call, space, most)
+            },
         );
-        match space? {
-            true => {
-                copy(sk, message, &mut call.space, most)?;
-                call.copied = true;
+        match queued? {
+            Queued::Some => call.copied = true,
+            Queued::NoMemory => *timeout = sk.wait_for_local_memory(lock, seq, *timeout)?,
+            Queued::Full if *timeout == 0 => {
+                return Err(call.stopped.take().unwrap_or(EAGAIN.into()));
             }
-            false if timeout == 0 => return Err(call.stopped.take().unwrap_or(EAGAIN.into())),
-            false => timeout = wait_for_space(sk, lock, seq, timeout)?,
+            Queued::Full => *timeout = wait_for_space(sk, lock, seq, *timeout)?,
         }
     }
 }
 
-/// Sends the next bytes of a call that does not only copy. `None`: check again. Otherwise, the
-/// number of bytes to copy next.
+/// Queues a copy of the next bytes, as many as fit a chunk and at most `most`, and sends. `space`:
+/// there is space, as found by [`Call::find`].
 ///
-/// # Errors
-///
-/// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes are
-/// sent, or a block has no space.
-#[inline(never)] // keeps its registers out of calls that only copy
-fn by_parts(
+/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
+#[inline]
+fn copy(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
     call: &mut Call<'_>,
-    seq: i32,
-    timeout: &mut isize,
-) -> Result<Option<usize>> {
-    let want = message.remaining();
-    let mut most = want;
-    if call.may_detach(message) {
-        let may_wait = *timeout != 0;
-        let mut wanted = None;
-        let added = last_check(
-            call.add(sk, lock, message, may_wait),
-            |added| *added == Added::Full,
-            || wanted = request_space(sk, !may_wait),
-            || call.add(sk, lock, message, may_wait),
-        );
-        match added {
-            Added::Block => return Ok(None),
-            Added::Copy(n) => most = n.min(want),
-            Added::Full if !may_wait => return Err(EAGAIN.into()),
-            Added::Full => {
-                *timeout = wait_for_space(sk, lock, seq, *timeout)?;
-                return Ok(None);
-            }
-        }
+    space: bool,
+    most: usize,
+) -> Result<Queued> {
+    if call.is_local {
+        let end = sk.local_end(lock).ok_or(EPIPE)?;
+        return local_send::queue(sk, end, message, most);
     }
-    let left = call.look(message);
-    // bytes before and after a block are copied
-    let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
-    let size = match may_wait && most == want {
-        true => call.block_size(sk, left),
-        false => 0,
-    };
-    if size > 0 {
-        match zcopy::send::send_blocks(sk, lock, message, size, timeout) {
-            Ok(true) => return Ok(None),
-            Err(e) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
-            // as on TCP, bytes are accepted while the queue has space
-            Err(e) => (call.stopped, *timeout) = (Some(e), 0),
-            Ok(false) => {}
-        }
+    if !space {
+        return Ok(Queued::Full);
     }
-    Ok(Some(most.min(left)))
-}
-
-/// Queues a copy of the next bytes, as many as fit a chunk and at most `most`, and sends.
-///
-/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
-fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
-    let flags = message.flags();
+    let (flags, space) = (message.flags(), &mut call.space);
     let want = message.remaining();
     let mut chunk = match space.chunk.take() {
         Some(c) => c,
@@ -212,7 +191,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     if r.is_err() {
         message.give_back(got);
     }
-    r
+    r.map(|()| Queued::Some)
 }
 
 /// Handles the end of the data that `MSG_MORE` has announced.
@@ -280,34 +259,4 @@ pub(super) fn commit(sk: &SdpSock, chunk: OpenChunk, n: usize, more: bool, urgen
         keepalive::update(sk);
     }
     Ok(())
-}
-
-/// Sends the queued bytes before a call waits or fails, as TCP does; completions may have arrived
-/// without a notification. `poll`: the call must not wait, so pollers are notified of space;
-/// otherwise its caller is.
-#[inline(never)]
-pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
-    let wanted = (!poll).then(|| sk.await_space());
-    if poll {
-        sk.want_space();
-    }
-    let lacks_memory = {
-        let mut c = sk.connection();
-        c.no_more();
-        c.space_wanted |= poll;
-        c.await_memory(sk);
-        c.lacks_memory()
-    };
-    if lacks_memory {
-        netns::shed();
-    }
-    sk.progress();
-    wanted
-}
-
-/// Waits for space in the send queue ([`SpaceWanted`] is held).
-#[inline(never)]
-fn wait_for_space(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
-    sk.connection().stats.memory_waits += 1;
-    sk.wait(lock, seq, timeout)
 }

@@ -6,9 +6,9 @@
 //! A message is accepted if the send buffer has any space, as on AF_UNIX. So poll(2) and send(2)
 //! agree, and the queue exceeds `SO_SNDBUF` by one message at most.
 
-use super::call::Space;
+use super::call::{request_space, Space};
 use super::receive_call::{ended, nothing};
-use super::send::{commit, make, request_space, wait_connected};
+use super::send::{commit, make, wait_connected};
 
 use crate::conn::local::{LocalEnd, Special};
 use crate::conn::room::last_check;

@@ -137,16 +137,18 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
 
 /// Adds the next bytes of a call on a local connection, which later waits for them
 /// ([`await_read`]). The last bytes are copied while the peer reads the others: then it has bytes
-/// left when the call is woken. `waits`: the call has added blocks.
+/// left when the call is woken. `waits`: the call has added blocks. Returns
+/// `Ok(false)` if the caller has to copy instead.
 pub(crate) fn add_local(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
-    waits: bool,
-) -> Added {
+    waits: &mut bool,
+    timeout: &mut isize,
+) -> Result<bool> {
     let left = message.remaining();
     let Some(end) = sk.local_end(lock) else {
-        return Added::Copy(left);
+        return Ok(false);
     };
     let ((own, _), at) = (end.link.blocks_of(BlockUser::Call), end.writer.position());
     let free = end.link.space(sk, at);
@@ -161,16 +163,16 @@ pub(crate) fn add_local(
         (least.filter(|_| may && c.has_block_space()), tail)
     };
     let size = left.saturating_sub(tail);
-    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !waits {
-        return Added::Copy(left);
+    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !*waits {
+        return Ok(false);
     }
     if own >= MOST_LOCAL {
-        return Added::Full;
+        await_read(sk, lock, message, 1, timeout)?;
+        return Ok(true);
     }
-    match add_block(sk, lock, message, size) {
-        true => Added::Block,
-        false => Added::Copy(left),
-    }
+    let added = add_block(sk, lock, message, size);
+    *waits |= added;
+    Ok(added)
 }
 
 /// Waits until at most `most` blocks of a call on a local connection are unread. After a time
