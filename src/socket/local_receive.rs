@@ -2,82 +2,32 @@
 
 //! recvmsg(2) on a local connection: under the socket lock, straight out of the queue.
 
-use super::receive_call::{ended, Call};
+use super::receive_call::{Call, NextBytes};
 use crate::conn::local::{LocalEnd, Special};
 use crate::conn::unread::Urgent;
 use crate::conn::SdpSock;
 use crate::sys::byte_queue::Found;
 use crate::sys::errno::EFAULT;
 use crate::sys::net::message::RecvMsg;
-use crate::sys::net::sock::{signal_pending, Flag, Locked};
+use crate::sys::net::sock::{Flag, Locked};
 use kernel::prelude::*;
 
 impl Call<'_> {
-    /// Receives on a local connection. `None`: the connection is not local.
+    /// Counts the call, and copies the bytes that are there.
     #[inline]
-    pub(super) fn run_local(
+    pub(super) fn begin_local(
         &mut self,
-        lock: &mut Locked<'_>,
+        end: &mut LocalEnd,
         to: &mut RecvMsg<'_>,
-        target: usize,
-        timeout: isize,
-    ) -> Option<Result> {
-        let end = self.sk.local_end(lock)?;
+    ) -> Result<NextBytes> {
         end.link.count_receive();
         self.inq |= end.link.special().has(Special::Inq);
-        match self.take(end, to) {
-            Ok(false) if self.copied < target || self.copied == 0 => {
-                Some(self.await_more(lock, to, target, timeout))
-            }
-            Ok(_) => Some(Ok(())),
-            Err(e) => Some(Err(e)),
-        }
+        self.take(end, to)
     }
 
-    /// Waits for bytes, unless the call has enough, and copies them.
-    fn await_more(
-        &mut self,
-        lock: &mut Locked<'_>,
-        to: &mut RecvMsg<'_>,
-        target: usize,
-        mut timeout: isize,
-    ) -> Result {
-        let sk = self.sk;
-        let mut awaits = false;
-        loop {
-            let seq = sk.event_seq();
-            // Checked before the queue: bytes that arrived before the end are in the queue then.
-            let ended = ended(sk);
-            let Some(end) = sk.local_end(lock) else {
-                return self.nothing(timeout, true).unwrap_or(Ok(()));
-            };
-            if self.take(end, to)? {
-                return Ok(());
-            }
-            let enough = match self.len {
-                0 => end.link.readable() > 0,
-                _ => self.copied >= target,
-            };
-            if enough {
-                return Ok(());
-            }
-            if self.copied > 0 && signal_pending() || timeout == 0 || ended {
-                if let Some(r) = self.nothing(timeout, ended) {
-                    return r;
-                }
-            }
-            if !core::mem::replace(&mut awaits, true) {
-                end.link.await_bytes();
-                continue;
-            }
-            timeout = sk.wait_local(lock, seq, timeout)?;
-            awaits = false;
-        }
-    }
-
-    /// Copies bytes as far as there are some. Returns true at the urgent mark, which ends the call.
+    /// Copies bytes as far as there are some, up to the urgent mark.
     #[inline]
-    fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<bool> {
+    pub(super) fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
             let mark = end.link.mark();
             let n = match mark {
@@ -89,14 +39,14 @@ impl Call<'_> {
                 }
                 _ => match self.take_urgent(end, to, mark)? {
                     Some(n) => n,
-                    None => return Ok(true),
+                    None => return Ok(NextBytes::Mark),
                 },
             };
             if n == 0 && end.link.mark() == mark {
                 break;
             }
         }
-        Ok(false)
+        Ok(NextBytes::Nothing)
     }
 
     /// Copies bytes up to the urgent mark, if there are any. `None`: the mark ends the call.

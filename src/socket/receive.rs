@@ -3,7 +3,7 @@
 //! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2) where it copies.
 
 use super::local_receive;
-use super::receive_call::{ended, Call};
+use super::receive_call::{ended, Call, NextBytes};
 use crate::conn::unread::Urgent;
 use crate::conn::zcopy;
 use crate::conn::{Connection, SdpSock};
@@ -45,9 +45,15 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         let position = sk.connection().unread().position();
         call.peeked = position.wrapping_add(offset as u64);
     }
-    let r = match call.run_local(&mut lock, to, target, timeout) {
-        Some(r) => r,
-        None => call.run(&mut lock, to, target, timeout),
+    let found = match sk.local_end(&mut lock) {
+        Some(end) => call.begin_local(end, to),
+        None => Ok(NextBytes::Nothing),
+    };
+    let r = match found {
+        Ok(NextBytes::Mark) => Ok(()),
+        Ok(_) if call.copied > 0 && call.copied >= target => Ok(()),
+        Ok(_) => call.run(&mut lock, to, target, timeout),
+        Err(e) => Err(e),
     };
     if offset >= 0 {
         let by = call.copied as isize;
@@ -73,18 +79,6 @@ fn rest(sk: &SdpSock, c: &Connection) -> i32 {
     i32::try_from(bytes.max(more.into())).unwrap_or(i32::MAX)
 }
 
-/// Result of [`Call::step`].
-enum Found {
-    /// Bytes were copied; there may be more.
-    Copied,
-    /// Urgent mark: one call never returns bytes from both sides of it.
-    Mark,
-    /// The next bytes are in an advert of the peer.
-    Advert,
-    /// No bytes.
-    Nothing,
-}
-
 impl Call<'_> {
     fn run(
         &mut self,
@@ -99,26 +93,16 @@ impl Call<'_> {
             let seq = sk.event_seq();
             // Checked before the queue: bytes that arrived before the end are in the queue then.
             let ended = ended(sk);
-            let mut advert = false;
-            while self.left() > 0 {
-                match self.step(to)? {
-                    Found::Copied => {}
-                    Found::Mark => return Ok(()),
-                    Found::Advert => {
-                        advert = true;
-                        break;
-                    }
-                    Found::Nothing => break,
-                }
-            }
-            if advert && self.read_by_rdma(lock, to, timeout) {
-                continue;
+            match self.take_all(lock, to)? {
+                NextBytes::Mark => return Ok(()),
+                NextBytes::Advert if self.read_by_rdma(lock, to, timeout) => continue,
+                _ => {}
             }
             let enough = match self.len {
                 0 => {
                     let c = sk.connection();
                     self.inq |= c.options.inq;
-                    c.rx.unread.bytes() > 0
+                    c.unread().bytes() > 0
                 }
                 _ => self.copied >= target,
             };
@@ -126,10 +110,16 @@ impl Call<'_> {
                 return Ok(());
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
-            if over && !looked {
-                // completions may have arrived without a notification
+            let local = sk.local_end(lock);
+            let is_local = local.is_some();
+            // Before the call ends: completions may have arrived without a notification. Before it
+            // waits on a local connection: the peer notifies of bytes from then on.
+            if over != is_local && !looked {
                 looked = true;
-                sk.progress();
+                match local {
+                    Some(end) => end.link.await_bytes(),
+                    None => sk.progress(),
+                }
                 continue;
             }
             if over {
@@ -137,12 +127,29 @@ impl Call<'_> {
                     return r;
                 }
             }
-            if self.be_written_to(lock, to, &mut timeout) {
+            if is_local {
+                timeout = sk.wait_local(lock, seq, timeout)?;
+            } else if self.be_written_to(lock, to, &mut timeout) {
                 continue;
+            } else {
+                timeout = sk.wait_to_read(lock, seq, timeout)?;
             }
-            timeout = sk.wait_to_read(lock, seq, timeout)?;
-            looked = true;
+            looked = !is_local;
         }
+    }
+
+    /// Copies bytes as far as there are some.
+    fn take_all(&mut self, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
+        if let Some(end) = self.sk.local_end(lock) {
+            return self.take(end, to);
+        }
+        while self.left() > 0 {
+            match self.step(to)? {
+                NextBytes::Copied => {}
+                found => return Ok(found),
+            }
+        }
+        Ok(NextBytes::Nothing)
     }
 
     /// Reads the peer's advert, if that is next. Returns true if the caller has to check again.
@@ -193,7 +200,7 @@ impl Call<'_> {
     }
 
     /// Copies bytes of one buffer.
-    fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Found> {
+    fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
         let ((memory, bytes), next) = {
@@ -204,12 +211,12 @@ impl Call<'_> {
             }
             let unread = &c.rx.unread;
             let Some(next) = unread.next(self.peeked, self.left(), self.copied > 0, inline) else {
-                return Ok(Found::Mark);
+                return Ok(NextBytes::Mark);
             };
             match c.rx.take(next.at) {
                 Some(taken) => (taken, next),
-                None if c.holds_advert() => return Ok(Found::Advert),
-                None => return Ok(Found::Nothing),
+                None if c.holds_advert() => return Ok(NextBytes::Advert),
+                None => return Ok(NextBytes::Nothing),
             }
         };
         let bytes = next.of(memory.bytes().get(bytes).unwrap_or(&[]));
@@ -229,7 +236,7 @@ impl Call<'_> {
         if given < n || read == 0 {
             return Err(EFAULT.into());
         }
-        Ok(Found::Copied)
+        Ok(NextBytes::Copied)
     }
 
     /// Puts the buffer's memory back after `read` bytes were taken or peeked.

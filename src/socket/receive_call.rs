@@ -7,14 +7,7 @@ use crate::sys::errno::{EAGAIN, ENOTCONN};
 use crate::sys::net::sock::{State, RCV_SHUTDOWN};
 use kernel::prelude::*;
 
-/// Returns true if nothing more will arrive, or an error is pending.
-pub(super) fn ended(sk: &SdpSock) -> bool {
-    sk.has_error()
-        || sk.shutdown() & RCV_SHUTDOWN != 0
-        || sk.peer_has_ended()
-        || sk.state() == State::Close
-}
-
+/// State of one receive call.
 pub(super) struct Call<'a> {
     pub(super) sk: &'a SdpSock,
     pub(super) peek: bool,
@@ -29,6 +22,18 @@ pub(super) struct Call<'a> {
     pub(super) peeked: u64,
 }
 
+/// Bytes that a step of a call has found.
+pub(super) enum NextBytes {
+    /// Bytes were copied; there may be more.
+    Copied,
+    /// Urgent mark: one call never returns bytes from both sides of it.
+    Mark,
+    /// The next bytes are in an advert of the peer.
+    Advert,
+    /// No bytes.
+    Nothing,
+}
+
 impl Call<'_> {
     pub(super) fn left(&self) -> usize {
         self.len.saturating_sub(self.copied)
@@ -41,6 +46,14 @@ impl Call<'_> {
             _ => Some(Ok(())),
         }
     }
+}
+
+/// Returns true if nothing more will arrive, or an error is pending.
+pub(super) fn ended(sk: &SdpSock) -> bool {
+    sk.has_error()
+        || sk.shutdown() & RCV_SHUTDOWN != 0
+        || sk.peer_has_ended()
+        || sk.state() == State::Close
 }
 
 /// Returns the result of a call that has received nothing and must not wait; `None` if it may wait.
