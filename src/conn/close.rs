@@ -2,7 +2,7 @@
 
 //! Executes the steps that close a connection, under its lock. [`closing`](super::closing) selects
 //! the step for each event. The calls and events that close a connection are in `socket/close.rs`,
-//! `socket/upcalls.rs` and `socket/timer.rs`.
+//! `socket/release.rs` and `socket/timer.rs`.
 
 use super::closing::{CloseAction, CloseEvent, Transition};
 use super::timers::Timer;

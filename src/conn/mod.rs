@@ -46,6 +46,7 @@ pub(crate) mod zcopy;
 pub(crate) use self::accept_queue::{BacklogSlot, Listener};
 pub(crate) use self::close::FIN_TIME;
 pub(crate) use self::fallback::FallbackReason;
+pub(crate) use self::guard::Guard;
 pub(crate) use self::options::{Options, Threshold};
 
 use self::busy_poll::BusyPoll;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Ends a connection for the program: shutdown(2), close(2) and connect(2) to `AF_UNSPEC`. Other
-//! ways to end a connection are in [`upcalls`](super::upcalls) and [`timer`](super::timer); the
-//! steps common to all are in [`crate::conn`].
+//! ways to end a connection are in [`release`] and [`timer`](super::timer); the steps common to all
+//! are in [`crate::conn`].
 
 use super::{listen, release};
 use crate::conn::closing::CloseEvent;

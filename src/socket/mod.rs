@@ -6,9 +6,9 @@
 //! ([`SdpSock`](crate::conn::SdpSock)). A socket's state makes it unconnected, a listener, or a
 //! connection, made by connect(2) or by a request to a listener.
 //!
-//! [`ops`] is the table of calls, [`upcalls`] handles the events of transports, [`timer`] the
-//! deadlines; [`release`] has the common steps at the end of a connection. A socket of
-//! `IPPROTO_SDP` also has a TCP socket, which may take over its descriptor: see [`ipproto`].
+//! [`ops`] has the tables of calls and of the transport's events, [`timer`] handles the deadlines;
+//! [`release`] has the common steps at the end of a connection. A socket of `IPPROTO_SDP` also has
+//! a TCP socket, which may take over its descriptor: see [`ipproto`].
 //!
 //! **References.** The descriptor holds one reference, the namespace's list another until the
 //! socket is destroyed, the [`CmLink`](crate::transport::CmLink) of a connection a third until its
@@ -48,6 +48,5 @@ mod send;
 mod seqpacket;
 mod splice;
 mod timer;
-mod upcalls;
 
 pub(crate) use netns::shed;

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Table of the socket calls and the functions that implement them.
+//! Table of the socket calls and the functions that implement them, and the upcalls of the
+//! transport for connections.
 
 use super::netns::Netns;
 use super::{
     bind, close, connect, establish, ipproto, listen, options, poll, receive, release, send,
     seqpacket, splice, timer,
 };
+use crate::conn::events::Queue;
 use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
     JOB_PROGRESS, JOB_RESIZE, JOB_WRITE_FAULT,
 };
+use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::net::family::{Family, Ops};
 use crate::sys::net::netns::InNet;
+use crate::transport::{LinkId, Upcalls};
 use kernel::prelude::*;
 
 impl InNet for Socket {
@@ -58,6 +62,39 @@ impl Family for Socket {
         timer: timer::expired,
         dual: ipproto::OPS,
     };
+}
+
+impl Upcalls for SdpSock {
+    fn completed(&self, sent: bool) {
+        self.event(match sent {
+            true => Queue::Send,
+            false => Queue::Receive,
+        })
+    }
+
+    fn resolved(&self, search: LinkId, r: Result) {
+        self.charged(|| connect::resolved(self, search, r))
+    }
+
+    fn replied(&self, link: LinkId, hello_ack: &[u8; HELLO_ACK_LEN]) -> Result {
+        connect::replied(self, link, hello_ack)
+    }
+
+    fn established(&self, link: LinkId) {
+        self.charged(|| establish::established(self, link))
+    }
+
+    fn refused(&self, link: LinkId, error: Error) {
+        self.charged(|| connect::refused(self, link, error))
+    }
+
+    fn disconnected(&self, link: LinkId, by_peer: bool) {
+        release::disconnected(self, link, by_peer)
+    }
+
+    fn device_removed(&self, of: LinkId) {
+        release::lost(self, |c| c.cm.is_at(of))
+    }
 }
 
 fn work(sk: &SdpSock, jobs: u32) {

@@ -2,15 +2,16 @@
 
 //! Common steps of calls, events and the timer at the end of a connection.
 
-use crate::conn::closing::CloseEvent;
+use crate::conn::closing::{CloseAction, CloseEvent};
 use crate::conn::timers::Timer;
-use crate::conn::{BacklogSlot, Connection, SdpSock};
+use crate::conn::{BacklogSlot, Connection, Guard, SdpSock};
 use crate::sys::debug::debug;
 use crate::sys::errno::{
-    Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
+    Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV, EPIPE,
 };
 use crate::sys::net::sock::{Ends, Sock, State, SHUTDOWN_MASK};
 use crate::sys::net::trace;
+use crate::transport::LinkId;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
@@ -41,25 +42,64 @@ pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
 
 /// Ends the connection if `current` identifies it as the socket's current one.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
-    let (slot, below, wakeups) = {
-        let mut c = sk.connection();
-        if !current(&c) {
-            return;
-        }
-        let e = if sk.state() == State::SynSent {
-            ENETRESET
-        } else {
-            ECONNRESET
+    let mut c = sk.connection();
+    if current(&c) {
+        let e = match sk.state() {
+            State::SynSent => ENETRESET,
+            _ => ECONNRESET,
         };
         c.close_on(CloseEvent::Failed, e);
-        c.timers.clear(Timer::Close);
-        (c.slot.take(), c.detach(), c.unlock())
+        detach(sk, c);
+    }
+}
+
+/// Handles the end of a connection at the connection manager.
+pub(super) fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
+    // Bytes that arrived before the connection was established count.
+    sk.progress();
+    let mut c = sk.connection();
+    if !c.is_of(link) {
+        return;
+    }
+    {
+        let (c, wakeups, sk) = c.split();
+        c.take_fin(sk, wakeups);
+    }
+    let both_ended = c.both_ended();
+    let error = match sk.state() {
+        State::CloseWait => EPIPE,
+        _ => ECONNRESET,
     };
+    let event = CloseEvent::LinkDown {
+        by_peer,
+        both_ended,
+    };
+    match c.close_on(event, error) {
+        CloseAction::Fail if by_peer => c.stats.resets += 1,
+        // The QP has failed without a completion, as after a forbidden access of the peer.
+        CloseAction::Fail => c.stats.transport_errors += 1,
+        _ => {}
+    }
+    c.state_has_changed();
+    detach(sk, c);
+}
+
+/// Destroys the objects of a connection that has ended, wakes its waiters, and releases a closed
+/// socket. A connection that accept(2) has not returned has no waiters.
+fn detach(sk: &SdpSock, mut c: Guard<'_>) {
+    c.timers.clear(Timer::Close);
+    // Under the same hold of the lock, because a later call would detach the next connection.
+    let (slot, below, wakeups) = (c.slot.take(), c.detach(), c.unlock());
     below.destroy();
-    drop(wakeups);
     match slot {
-        Some(slot) => abandoned(&slot, sk),
-        None => finish(sk),
+        Some(slot) => {
+            wakeups.forget();
+            abandoned(&slot, sk);
+        }
+        None => {
+            drop(wakeups);
+            finish(sk);
+        }
     }
 }
 
@@ -103,29 +143,17 @@ pub(super) fn connecting(s: State) -> bool {
 ///
 /// Removes the attempt's objects before the state changes: connect(2) may then begin another.
 pub(super) fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
-    let (slot, below, wakeups) = {
-        let mut c = sk.connection();
-        if !current(&c) {
-            return;
-        }
-        if connecting(sk.state()) && !c.falls_back(sk, e) {
-            sk.set_error(e);
-            trace::connect(sk);
-            debug!("{}: no connection: errno {}", Ends(sk), e.0);
-            sk.set_state(State::Close);
-            sk.add_shutdown(SHUTDOWN_MASK);
-            c.is_not_made();
-        }
-        c.timers.clear(Timer::Close);
-        (c.slot.take(), c.detach(), c.unlock())
-    };
-    below.destroy();
-    match slot {
-        Some(slot) => {
-            wakeups.forget();
-            abandoned(&slot, sk);
-        }
-        None => drop(wakeups),
+    let mut c = sk.connection();
+    if !current(&c) {
+        return;
     }
-    finish(sk);
+    if connecting(sk.state()) && !c.falls_back(sk, e) {
+        sk.set_error(e);
+        trace::connect(sk);
+        debug!("{}: no connection: errno {}", Ends(sk), e.0);
+        sk.set_state(State::Close);
+        sk.add_shutdown(SHUTDOWN_MASK);
+        c.is_not_made();
+    }
+    detach(sk, c);
 }

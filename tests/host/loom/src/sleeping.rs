@@ -27,7 +27,7 @@ fn never_sleeps_for_ever(count: fn(&Atomic<i32>), last: fn(&Atomic<i32>) -> i32)
             events: Atomic::new(0),
         });
         let other = sock.clone();
-        // `established()` in `socket/upcalls.rs`, then `SockCore::wake`
+        // `established()` in `socket/establish.rs`, then `SockCore::wake`
         let waker = thread::spawn(move || {
             let lock = other.lock.lock().unwrap();
             other.state.store(ESTABLISHED, Relaxed);
