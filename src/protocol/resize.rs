@@ -75,13 +75,10 @@ impl LocalBuffers {
     /// Sets the size to reply with. Without a pending request the call does nothing.
     pub(super) fn decide(&mut self, size: u32, smaller: u16) {
         if self.state == LocalState::Asked {
-            self.state = if size > self.size {
-                LocalState::Decided { size, smaller }
-            } else {
-                LocalState::Decided {
-                    size: self.size,
-                    smaller: 0,
-                }
+            let grows = size > self.size;
+            self.state = LocalState::Decided {
+                size: size.max(self.size),
+                smaller: if grows { smaller } else { 0 },
             };
         }
     }

@@ -45,9 +45,9 @@ struct Left {
 pub(crate) struct PeerSinks {
     adverts: Ring<PeerSink, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
-    complete: u8,
+    complete: usize,
     /// Number of the oldest adverts that the peer sent before it had received all Data.
-    doubtful: u8,
+    doubtful: usize,
     /// Bytes written to the first advert that is not complete.
     written: u32,
     /// True if a SinkCancelAck is due.
@@ -76,18 +76,9 @@ impl PeerSinks {
         }
     }
 
-    fn current(&self) -> usize {
-        usize::from(self.complete)
-    }
-
     /// Returns true if there are blocks that may be written.
     pub(crate) fn held(&self) -> bool {
-        self.adverts.len() > self.current()
-    }
-
-    /// Returns true if there is nothing to write or report.
-    pub(crate) fn idle(&self) -> bool {
-        self.adverts.is_empty() && !self.confirmation
+        self.adverts.len() > self.complete
     }
 
     /// Handles the MSeqAck of a message, before any other function for the message.
@@ -138,7 +129,7 @@ impl PeerSinks {
                 size: block.size,
             });
         if kept && after(self.last, mseq_ack) {
-            self.doubtful = self.adverts.len() as u8;
+            self.doubtful = self.adverts.len();
         }
         if kept {
             Ok(true)
@@ -152,7 +143,7 @@ impl PeerSinks {
         if self.doubtful > self.complete {
             return None;
         }
-        let advert = self.adverts.get(self.current())?;
+        let advert = self.adverts.get(self.complete)?;
         Some(Remote {
             address: advert.address,
             r_key: advert.r_key,
@@ -162,15 +153,14 @@ impl PeerSinks {
 
     /// Returns the bytes that may still be written.
     pub(crate) fn bytes(&self) -> u32 {
-        (self.current().max(self.doubtful.into())..self.adverts.len())
+        (self.complete.max(self.doubtful)..self.adverts.len())
             .filter_map(|at| self.adverts.get(at))
             .fold(0, |sum: u32, a| sum.saturating_add(a.size))
     }
 
     /// Records a posted WRITE of `bytes` bytes to [`next`](Self::next).
     pub(crate) fn written(&mut self, bytes: u32) {
-        let current = self.current();
-        if let Some(advert) = self.adverts.get_mut(current) {
+        if let Some(advert) = self.adverts.get_mut(self.complete) {
             let bytes = bytes.min(advert.size);
             advert.address = advert.address.saturating_add(bytes.into());
             advert.size = advert.size.saturating_sub(bytes);
@@ -184,8 +174,7 @@ impl PeerSinks {
     /// Closes the block that is being written to. Returns true if there was a current block.
     pub(crate) fn finish(&mut self) -> bool {
         let written = core::mem::take(&mut self.written);
-        let current = self.current();
-        match self.adverts.get_mut(current) {
+        match self.adverts.get_mut(self.complete) {
             Some(advert) if written > 0 => {
                 advert.size = written;
                 self.complete = self.complete.saturating_add(1);
@@ -214,7 +203,7 @@ impl PeerSinks {
     pub(crate) fn payload(&mut self, mseq: u32) {
         self.last = mseq;
         if self.adverts.pop().is_some() {
-            self.doubtful = self.adverts.len() as u8;
+            self.doubtful = self.adverts.len();
             return;
         }
         self.non_discards = self.non_discards.wrapping_add(1);
@@ -229,7 +218,7 @@ impl PeerSinks {
         if self.held() {
             self.confirmation = true;
         }
-        self.adverts.truncate(self.current());
+        self.adverts.truncate(self.complete);
         self.doubtful = self.doubtful.min(self.complete);
     }
 
@@ -249,9 +238,10 @@ impl PeerSinks {
         (self.complete, self.doubtful) = (0, 0);
     }
 
-    /// Returns true if the peer has acknowledged every change to Combined.
+    /// Returns true if there is nothing to write or report, and the peer has acknowledged every
+    /// change to Combined.
     pub(crate) fn may_leave(&self) -> bool {
-        self.idle() && self.left.is_none()
+        self.adverts.is_empty() && !self.confirmation && self.left.is_none()
     }
 
     /// Records a change from Pipelined to Combined by the message with this MSeq.
