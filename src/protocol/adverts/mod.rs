@@ -44,7 +44,7 @@ pub(super) use self::stale_record::StaleRecord;
 pub const MAX_ADVERTS: usize = 16;
 
 /// Memory of the peer that may be read or written by RDMA now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
     /// Address of the next byte to read or write.
     pub address: u64,
@@ -52,6 +52,16 @@ pub struct Remote {
     pub r_key: u32,
     /// Bytes from `address` to the end of the advert.
     pub size: u32,
+}
+
+impl Remote {
+    /// Removes up to `bytes` bytes from the front. Returns their number.
+    fn advance(&mut self, bytes: u32) -> u32 {
+        let bytes = bytes.min(self.size);
+        self.address = self.address.saturating_add(bytes.into());
+        self.size = self.size.saturating_sub(bytes);
+        bytes
+    }
 }
 
 /// Use of adverts by the owner of a connection.

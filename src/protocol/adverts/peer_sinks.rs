@@ -22,16 +22,6 @@ use super::super::Violation;
 use super::ring::Ring;
 use super::{Remote, MAX_ADVERTS};
 
-/// One block that may be written.
-#[derive(Clone, Copy, Debug, Default)]
-struct PeerSink {
-    /// Address of the next byte to write.
-    address: u64,
-    r_key: u32,
-    /// Bytes from that address to the end of the block; of a complete block, bytes written.
-    size: u32,
-}
-
 /// A change of this end from Pipelined to Combined that the peer has not acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Left {
@@ -43,7 +33,8 @@ struct Left {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
-    adverts: Ring<PeerSink, MAX_ADVERTS>,
+    /// The rests to write. The size of a complete block is the number of written bytes.
+    adverts: Ring<Remote, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
     complete: usize,
     /// Number of the oldest adverts that the peer sent before it had received all Data.
@@ -123,7 +114,7 @@ impl PeerSinks {
             return Ok(false);
         }
         let kept = self.adverts.len() < usize::from(self.limit)
-            && self.adverts.push(PeerSink {
+            && self.adverts.push(Remote {
                 address: block.address,
                 r_key: block.r_key,
                 size: block.size,
@@ -143,12 +134,7 @@ impl PeerSinks {
         if self.doubtful > self.complete {
             return None;
         }
-        let advert = self.adverts.get(self.complete)?;
-        Some(Remote {
-            address: advert.address,
-            r_key: advert.r_key,
-            size: advert.size,
-        })
+        self.adverts.get(self.complete).copied()
     }
 
     /// Returns the bytes that may still be written.
@@ -161,10 +147,7 @@ impl PeerSinks {
     /// Records a posted WRITE of `bytes` bytes to [`next`](Self::next).
     pub(crate) fn written(&mut self, bytes: u32) {
         if let Some(advert) = self.adverts.get_mut(self.complete) {
-            let bytes = bytes.min(advert.size);
-            advert.address = advert.address.saturating_add(bytes.into());
-            advert.size = advert.size.saturating_sub(bytes);
-            self.written = self.written.saturating_add(bytes);
+            self.written = self.written.saturating_add(advert.advance(bytes));
             if advert.size == 0 {
                 self.finish();
             }

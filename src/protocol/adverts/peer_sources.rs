@@ -25,11 +25,8 @@ use super::{Remote, MAX_ADVERTS};
 /// One advert that may be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerSource {
-    /// Address of the next byte that no READ covers.
-    address: u64,
-    r_key: u32,
-    /// Number of bytes that no READ covers.
-    left: u32,
+    /// Bytes that no READ covers.
+    rest: Remote,
     /// Bytes of READs in flight.
     reading: u32,
     /// Bytes read and not yet reported.
@@ -129,11 +126,15 @@ impl PeerSources {
         if self.refusal != Refusal::No {
             return Ok(false);
         }
+        let mut rest = Remote {
+            address: advert.address,
+            r_key: advert.r_key,
+            size: advert.size,
+        };
+        rest.advance(inline);
         let kept = self.readable
             && self.adverts.push(PeerSource {
-                address: advert.address.saturating_add(inline.into()),
-                r_key: advert.r_key,
-                left: advert.size.saturating_sub(inline),
+                rest,
                 reading: 0,
                 done: 0,
             });
@@ -163,12 +164,7 @@ impl PeerSources {
         if self.refusal != Refusal::No {
             return None;
         }
-        let advert = self.adverts.get(self.unread()?)?;
-        Some(Remote {
-            address: advert.address,
-            r_key: advert.r_key,
-            size: advert.left,
-        })
+        Some(self.adverts.get(self.unread()?)?.rest)
     }
 
     /// Returns the bytes that may still be read.
@@ -176,12 +172,12 @@ impl PeerSources {
         (0..self.adverts.len())
             .filter(|_| self.refusal == Refusal::No)
             .filter_map(|at| self.adverts.get(at))
-            .fold(0, |sum: u32, a| sum.saturating_add(a.left))
+            .fold(0, |sum: u32, a| sum.saturating_add(a.rest.size))
     }
 
     /// Returns the index of the first advert with unread bytes.
     fn unread(&self) -> Option<usize> {
-        (0..self.adverts.len()).find(|at| self.adverts.get(*at).is_some_and(|a| a.left > 0))
+        (0..self.adverts.len()).find(|at| self.adverts.get(*at).is_some_and(|a| a.rest.size > 0))
     }
 
     /// Records a posted READ of `bytes` bytes of [`next`](Self::next).
@@ -189,9 +185,7 @@ impl PeerSources {
         let at = self.unread();
         self.begun = true;
         if let Some(advert) = at.and_then(|at| self.adverts.get_mut(at)) {
-            let bytes = bytes.min(advert.left);
-            advert.address = advert.address.saturating_add(bytes.into());
-            advert.left = advert.left.saturating_sub(bytes);
+            let bytes = advert.rest.advance(bytes);
             advert.reading = advert.reading.saturating_add(bytes);
         }
     }
@@ -239,7 +233,7 @@ impl PeerSources {
 
     /// Returns true if a report of the oldest advert can wait for a later one.
     pub(crate) fn report_can_wait(&self) -> bool {
-        let more = self.adverts.front().is_some_and(|oldest| oldest.left > 0);
+        let more = self.adverts.front().is_some_and(|a| a.rest.size > 0);
         more && self.refusal == Refusal::No
     }
 
@@ -263,7 +257,7 @@ impl PeerSources {
         };
         oldest.done = 0;
         self.reported = Some(mseq);
-        if oldest.left == 0 {
+        if oldest.rest.size == 0 {
             self.adverts.pop();
             self.outstanding = self.outstanding.saturating_sub(1);
             if self.outstanding == 0 {
@@ -274,7 +268,7 @@ impl PeerSources {
 
     /// Returns true if the next message about the adverts is the last one.
     pub(crate) fn end_due(&self) -> bool {
-        let last = self.adverts.front().is_some_and(|oldest| oldest.left == 0);
+        let last = self.adverts.front().is_some_and(|a| a.rest.size == 0);
         self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0
     }
 
