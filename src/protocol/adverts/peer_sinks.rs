@@ -139,9 +139,9 @@ impl PeerSinks {
 
     /// Returns the bytes that may still be written.
     pub(crate) fn bytes(&self) -> u32 {
-        (self.complete.max(self.doubtful)..self.adverts.len())
-            .filter_map(|at| self.adverts.get(at))
-            .fold(0, |sum: u32, a| sum.saturating_add(a.size))
+        let written = self.complete.max(self.doubtful);
+        let open = self.adverts.iter().skip(written);
+        open.fold(0, |sum: u32, a| sum.saturating_add(a.size))
     }
 
     /// Records a posted WRITE of `bytes` bytes to [`next`](Self::next).

@@ -161,28 +161,19 @@ impl PeerSources {
 
     /// Returns the address to read next.
     pub(crate) fn next(&self) -> Option<Remote> {
-        if self.refusal != Refusal::No {
-            return None;
-        }
-        Some(self.adverts.get(self.unread()?)?.rest)
+        let open = self.adverts.iter().filter(|_| self.refusal == Refusal::No);
+        open.map(|a| a.rest).find(|rest| rest.size > 0)
     }
 
     /// Returns the bytes that may still be read.
     pub(crate) fn bytes(&self) -> u32 {
-        (0..self.adverts.len())
-            .filter(|_| self.refusal == Refusal::No)
-            .filter_map(|at| self.adverts.get(at))
-            .fold(0, |sum: u32, a| sum.saturating_add(a.rest.size))
-    }
-
-    /// Returns the index of the first advert with unread bytes.
-    fn unread(&self) -> Option<usize> {
-        (0..self.adverts.len()).find(|at| self.adverts.get(*at).is_some_and(|a| a.rest.size > 0))
+        let open = self.adverts.iter().filter(|_| self.refusal == Refusal::No);
+        open.fold(0, |sum: u32, a| sum.saturating_add(a.rest.size))
     }
 
     /// Records a posted READ of `bytes` bytes of [`next`](Self::next).
     pub(crate) fn started(&mut self, bytes: u32) {
-        let at = self.unread();
+        let at = self.adverts.iter().position(|a| a.rest.size > 0);
         self.begun = true;
         if let Some(advert) = at.and_then(|at| self.adverts.get_mut(at)) {
             let bytes = advert.rest.advance(bytes);
@@ -209,7 +200,7 @@ impl PeerSources {
 
     /// Returns true if READs are in flight.
     pub(crate) fn reading(&self) -> bool {
-        (0..self.adverts.len()).any(|at| self.adverts.get(at).is_some_and(|a| a.reading > 0))
+        self.adverts.iter().any(|a| a.reading > 0)
     }
 
     /// Returns the MSeqAck to send; `received` is the MSeq of the last received message.

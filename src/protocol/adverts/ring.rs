@@ -46,6 +46,10 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         self.items.get_mut(at)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+
     pub(super) fn front(&self) -> Option<&T> {
         self.get(0)
     }
@@ -86,8 +90,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
 
 impl<T: Copy + Default + fmt::Debug, const N: usize> fmt::Debug for Ring<T, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let items = (0..self.len()).filter_map(|place| self.get(place));
-        f.debug_list().entries(items).finish()
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
