@@ -270,13 +270,10 @@ impl Connection {
             .advertised(advert, inline, self.receive_mode)?;
         if self.is_starved() {
             self.peer_sources.refuse();
-            return Ok(Event::None);
+        } else if kept {
+            return Ok(Event::SourceAdvert);
         }
-        Ok(if kept {
-            Event::SourceAdvert
-        } else {
-            Event::None
-        })
+        Ok(Event::None)
     }
 
     /// Handles a SinkAvail.

@@ -284,10 +284,8 @@ impl Connection {
 
     /// Returns the step for the outgoing stream with these credits; `spare`: more than the reserve.
     fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
-        if self.send_closed {
-            return Stream::Idle;
-        }
-        if offer.queued == 0 && offer.source.is_none() && !self.send_shutdown {
+        let empty = offer.queued == 0 && offer.source.is_none() && !self.send_shutdown;
+        if self.send_closed || empty {
             return Stream::Idle;
         }
         if self.holds_back() {
