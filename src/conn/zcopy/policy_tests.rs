@@ -129,18 +129,6 @@ fn found(kind: Kind, model: &Model, size: usize) {
 }
 
 #[test]
-fn small_sends_are_copied() {
-    for kind in KINDS {
-        let mut policy = Policy::new(kind);
-        let mut model = Model::new(10.0, 1.0);
-        assert_eq!(
-            directly(&mut policy, &mut model, SMALLEST - 1, 100 * MIB),
-            0.0
-        );
-    }
-}
-
-#[test]
 fn the_first_sends_go_by_the_kind_of_device() {
     for (kind, wanted) in [
         (Kind::Local, [false, false, true, true]),
@@ -244,22 +232,6 @@ fn sizes_do_not_disturb_each_other() {
         SIZES.map(|size| policy.is_direct(size)),
         [true, true, false, false]
     );
-}
-
-#[test]
-fn who_computes_between_sends_goes_by_the_call() {
-    // the buffers are empty by then, so the call only copies, and the program continues
-    for size in [SMALLEST, MIB] {
-        let mut policy = Policy::new(Kind::Local);
-        let mut direct = 0;
-        for call in 0..1000 * MIB / size {
-            let way = policy.is_direct(size);
-            let took = Model::new(10.0, 8.0).send(size, way);
-            policy.sent(size, size, took as u64);
-            direct += usize::from(way && call * size > 100 * MIB);
-        }
-        assert!(direct * size < 30 * MIB, "{size}: {direct}");
-    }
 }
 
 #[test]

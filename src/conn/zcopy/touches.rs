@@ -108,20 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_touches_nothing_is_never_slowed() {
-        assert_eq!(send(&mut FaultRate::new(), 100_000, |_| false), 100_000);
-    }
-
-    #[test]
     fn now_and_then_is_no_reason() {
         assert_eq!(send(&mut FaultRate::new(), 10_000, |n| n % 10 == 9), 10_000);
         assert_eq!(send(&mut FaultRate::new(), 10_000, |n| n == 0), 10_000);
-    }
-
-    #[test]
-    fn whoever_touches_all_is_synchronous() {
-        let protected = send(&mut FaultRate::new(), 10_000, |_| true);
-        assert!(protected <= 12, "{protected}");
     }
 
     #[test]

@@ -73,16 +73,6 @@ mod tests {
         Some((at, bytes.min(len)))
     }
 
-    #[test]
-    fn parts_follow_one_another() {
-        let mut t = Transfer::new((), 100, 1);
-        assert_eq!(post(&mut t, 60), Some((0, 60)));
-        assert_eq!(post(&mut t, 60), Some((60, 40)));
-        assert_eq!(post(&mut t, 60), None);
-        assert!(!t.moved(1, 60) && !t.is_complete());
-        assert!(t.moved(1, 40) && t.is_complete());
-    }
-
     /// The call is notified once all posted bytes are complete, which may be so when the peer
     /// cancels its advert.
     #[test]

@@ -2,7 +2,7 @@
 
 //! Blocks of a waiting call.
 
-use super::super::tests::{blocks, invalidate, take, take_behind, unregistered};
+use super::super::tests::{take, take_behind, unregistered};
 use super::super::{BlockUser, Next};
 use super::*;
 
@@ -67,23 +67,4 @@ fn more_than_there_is_space_for_returns() {
     assert_eq!(take(&mut b), Some((1, 300, false)));
     assert_eq!(take_behind(&mut b), Some((2, 0, false)));
     assert!(b.is_empty());
-}
-
-#[test]
-fn adverts_that_meet_a_waiting_reader_are_written() {
-    let mut b = blocks(3, 2);
-    assert!(b.read(1000, true));
-    assert_eq!(b.returned(0), Some(0));
-    assert_eq!(b.next(), Some((Next::Ending(1000), 1000)));
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-    for cookie in 1..3 {
-        // the last block is registered, and can no longer be advertised
-        b.pass_over();
-        invalidate(&mut b);
-        assert_eq!(rest(&b), Some((cookie, 0)));
-        assert!(b.rest_posted(1000, false));
-        b.rest_gone(cookie, 1000);
-        assert_eq!(take(&mut b), Some((cookie, 1000, false)));
-    }
 }

@@ -52,13 +52,3 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
     b.rest_gone(1, 100);
     assert!(b.retire().is_some() && b.is_empty());
 }
-
-#[test]
-fn lost_while_it_is_collected() {
-    let mut b = TxBlocks::new();
-    open(&mut b, 1, 0);
-    b.lost();
-    assert!(!b.has_open(1) && b.is_empty());
-    b.grow(1, 100);
-    assert_eq!(b.moved(1, 11, true), Err(11));
-}

@@ -19,7 +19,7 @@ pub(super) fn unregistered(cookie: u64) -> Advert<u64> {
 }
 
 /// Returns the key of the next block to advertise, and its position.
-pub(super) fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
+fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     match b.next()? {
         (Next::Advert(s), at) => Some((s.r_key, at)),
         _ => None,
@@ -27,7 +27,7 @@ pub(super) fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
 }
 
 /// Returns `count` blocks of 1,000 bytes, the first `posted` of them advertised.
-pub(super) fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
+fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
         assert!(b
@@ -90,20 +90,6 @@ fn they_are_read_one_after_the_other() {
 }
 
 #[test]
-fn the_first_byte_goes_with_the_advert() {
-    let mut b = blocks(1, 0);
-    assert_eq!(next_key(&b), Some((0, 0)));
-    assert_eq!(b.posted(1), Some(0));
-    assert!(b.next().is_none() && b.posted(1).is_none());
-    // a repeated report counts once, and bytes beyond the block do not count
-    assert_eq!(b.returned(1), Some(0));
-    let mut b = blocks(1, 1);
-    b.read(u32::MAX, true);
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-}
-
-#[test]
 fn the_connection_is_lost() {
     let mut b = blocks(3, 3);
     b.read(1000, true);
@@ -135,39 +121,6 @@ fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
 
 fn retire(b: &mut TxBlocks<u64>) -> Option<u64> {
     b.retire().map(|r| r.memory)
-}
-
-#[test]
-fn a_call_beside_detached_ones() {
-    let mut b = detached(1, 1);
-    assert!(b.is_open() && b.push(advert(5, 1000), 5, 10, BlockUser::Call).is_ok());
-    assert_eq!(b.posted(0), Some(5));
-    assert_eq!(b.oldest(), Some((call::Awaits::Peer, false)));
-    // the call times out
-    b.recall();
-    assert!(b.any_posted());
-    assert_eq!(b.returned(100), Some(100));
-    invalidate(&mut b);
-    assert!(!b.is_open());
-    assert_eq!(take(&mut b), Some((5, 0, true)));
-    assert!(matches!(
-        b.next(),
-        Some((Next::Rest { offset: 100, .. }, 0))
-    ));
-    b.rest_posted(900, true);
-    b.rest_gone(0, 900);
-    assert_eq!(retire(&mut b), Some(0));
-}
-
-#[test]
-fn urgent_bytes_do_not_wait_for_readers() {
-    let mut b = detached(2, 1);
-    b.expedite();
-    assert_eq!(b.returned(0), Some(0));
-    invalidate(&mut b);
-    assert!(matches!(b.next(), Some((Next::Rest { cookie: 0, .. }, 0))));
-    b.rest_posted(1000, true);
-    assert!(matches!(b.next(), Some((Next::Rest { cookie: 1, .. }, 0))));
 }
 
 #[test]
