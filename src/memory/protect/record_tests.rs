@@ -55,36 +55,6 @@ fn touched(r: &mut Tested, page: usize) -> Vec<u32> {
 }
 
 #[test]
-fn none_begins_where_somebody_waits() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 1).unwrap();
-    assert_eq!(touched(&mut r, 2), [1]);
-    // else the waiting thread would stay blocked: its owner gets no event
-    assert!(begin(&mut r, range(2, 1), 2).is_none());
-    assert!(begin(&mut r, range(4, 4), 2).is_none());
-    assert!(begin(&mut r, range(5, 4), 2).is_some());
-    r.end(a);
-    assert!(begin(&mut r, range(2, 1), 2).is_none());
-    // nor if it could not be made writable at once
-    assert_eq!(r.next_loose(), Some(range(1, 4)));
-    assert!(begin(&mut r, range(2, 1), 2).is_none());
-    assert_eq!(clear(&mut r), [range(1, 4)]);
-    assert!(begin(&mut r, range(2, 1), 2).is_some());
-}
-
-#[test]
-fn who_waits_for_what_ended_before_waits_for_nobody_else() {
-    let mut r = record();
-    let a = begin(&mut r, range(1, 4), 1).unwrap();
-    r.end(a);
-    // a page is written to before the worker has made it writable
-    assert_eq!(touched(&mut r, 2), []);
-    assert!(begin(&mut r, range(2, 1), 2).is_none());
-    assert_eq!(clear(&mut r), [range(1, 4)]);
-    assert!(begin(&mut r, range(2, 1), 2).is_some());
-}
-
-#[test]
 fn ranges_for_which_there_is_no_room() {
     let mut r = record();
     let ranges = |n| (0..n).map(|n| range(n * 3, 1));
