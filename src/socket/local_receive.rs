@@ -21,7 +21,7 @@ impl Call<'_> {
         to: &mut RecvMsg<'_>,
     ) -> Result<NextBytes> {
         end.link.count_receive();
-        self.inq |= end.link.special().has(Special::Inq);
+        self.inq |= end.link.has(Special::Inq);
         self.take(end, to)
     }
 

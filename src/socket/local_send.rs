@@ -52,9 +52,8 @@ pub(super) fn queue(
 ) -> Result<Queued> {
     let LocalEnd { link, writer, .. } = end;
     let (flags, want) = (message.flags(), message.remaining());
-    let special = link.special();
     let free = link.space(sk, writer.position());
-    if free == 0 || special.has(Special::Send) && link.has_enough_unsent(sk) {
+    if free == 0 || link.has(Special::Send) && link.has_enough_unsent(sk) {
         return Ok(Queued::Full);
     }
     if writer.space().is_empty() && !extend(link, writer, want)? {
@@ -75,8 +74,8 @@ pub(super) fn queue(
         return Err(EFAULT.into());
     }
     let mut urgent = false;
-    if flags & (c::MSG_MORE | c::MSG_OOB) != 0 || !special.is_empty() {
-        let more = flags & c::MSG_MORE != 0 || special.has(Special::Cork);
+    if flags & (c::MSG_MORE | c::MSG_OOB) != 0 || link.is_special() {
+        let more = flags & c::MSG_MORE != 0 || link.has(Special::Cork);
         urgent = n == want && flags & c::MSG_OOB != 0;
         if more && n == want && !urgent && writer.held().saturating_add(n) < MOST_HELD {
             writer.hold(n);
@@ -86,7 +85,7 @@ pub(super) fn queue(
         if urgent {
             link.announce(writer.position().wrapping_add_unsigned(n as u64));
         }
-        if special.has(Special::Send) {
+        if link.has(Special::Send) {
             link.watch_progress(sk);
         }
     }

@@ -171,7 +171,7 @@ fn queue(sk: &SdpSock, rest: &mut Rest<'_, '_>, mut space: Space) -> Result {
 /// Writes a message to the peer's queue on a local connection. Returns false if there is no space.
 fn write(sk: &SdpSock, end: &mut LocalEnd, rest: &mut Rest<'_, '_>) -> Result<bool> {
     let LocalEnd { link, writer, .. } = end;
-    let special = link.special().has(Special::Send);
+    let special = link.has(Special::Send);
     let (idle, is_full) = (link.unsent() == 0, link.space(sk, writer.position()) == 0);
     if is_full || special && link.has_enough_unsent(sk) || !idle && pressure::is_exhausted() {
         return Ok(false);

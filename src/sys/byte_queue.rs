@@ -377,10 +377,8 @@ impl<B> Writer<B> {
         let mut entries = self.queue.entries.lock();
         let pushed = entries.push(&self.queue.flow, at, end, Content::Block(block));
         drop(entries);
-        match pushed {
-            Ok(()) => {}
-            Err(Content::Block(block)) => return Err(block),
-            Err(Content::Segment(_)) => return Ok(false),
+        if let Err(Content::Block(block)) = pushed {
+            return Err(block);
         }
         self.last = None;
         Ok(self.publish(len))

@@ -20,7 +20,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 /// A block of the sender's memory. Protected by the lock of its queue.
 pub(crate) struct Offered {
     /// `None`: read to the end.
-    memory: Option<Pinned>,
+    pub(super) memory: Option<Pinned>,
     /// Copy that replaces the memory at the end of the reader's step.
     replacement: Option<Pinned>,
     user: BlockUser,
@@ -42,10 +42,6 @@ impl Offered {
             busy: false,
             is_copy: false,
         }
-    }
-
-    pub(super) fn into_memory(self) -> Option<Pinned> {
-        self.memory
     }
 
     /// Returns the number of unread bytes, if it is unread and has this user.

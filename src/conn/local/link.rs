@@ -66,20 +66,6 @@ impl Pair {
     }
 }
 
-/// Set of [`Special`].
-#[derive(Clone, Copy)]
-pub(crate) struct Specials(i32);
-
-impl Specials {
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) fn has(self, what: Special) -> bool {
-        self.0 & what as i32 != 0
-    }
-}
-
 /// One end of a local connection. Context of the methods: any, unless they say otherwise.
 pub(crate) struct LocalLink {
     pair: Arc<Pair>,
@@ -117,22 +103,20 @@ impl LocalLink {
         Ok(Arc::new(link, GFP_KERNEL)?)
     }
 
-    pub(super) fn outgoing(&self) -> &Direction {
+    fn direction(&self, of_active: bool) -> &Direction {
         let [a, b] = &self.pair.directions;
-        if self.active {
-            a
-        } else {
-            b
+        match of_active {
+            true => a,
+            false => b,
         }
     }
 
+    pub(super) fn outgoing(&self) -> &Direction {
+        self.direction(self.active)
+    }
+
     pub(super) fn incoming(&self) -> &Direction {
-        let [a, b] = &self.pair.directions;
-        if self.active {
-            b
-        } else {
-            a
-        }
+        self.direction(!self.active)
     }
 
     /// Returns the ID of the connection.
@@ -255,8 +239,13 @@ impl LocalLink {
     }
 
     #[inline]
-    pub(crate) fn special(&self) -> Specials {
-        Specials(self.special.load(Relaxed))
+    pub(crate) fn has(&self, what: Special) -> bool {
+        self.special.load(Relaxed) & what as i32 != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.special.load(Relaxed) != 0
     }
 
     /// Sets or clears a condition. Called with the connection's lock.

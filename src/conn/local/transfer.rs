@@ -104,7 +104,7 @@ impl LocalEnd {
     ) -> Result<(), Pinned> {
         let len = memory.len();
         let block = Offered::new(memory, user);
-        if self.link.special().has(Special::Send) {
+        if self.link.has(Special::Send) {
             self.link.watch_progress(sk);
         }
         let blocks = &self.link.outgoing().blocks;
@@ -113,7 +113,7 @@ impl LocalEnd {
             Ok(waits) => self.link.has_written(waits),
             Err(b) => {
                 blocks.add(-1, (len as i64).wrapping_neg());
-                return b.into_memory().map_or(Ok(()), Err);
+                return b.memory.map_or(Ok(()), Err);
             }
         }
         if sk.state() == State::Close {
