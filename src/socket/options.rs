@@ -278,5 +278,9 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     if sk.connection().unread().bytes() > 0 {
         sk.data_ready();
     }
+    if let Some(link) = sk.with(|c| c.living_link().cloned()) {
+        // the larger buffer has space for the peer
+        link.has_read();
+    }
     Ok(())
 }

@@ -222,11 +222,12 @@ impl LocalLink {
     }
 
     /// Requests a wakeup of this end once half of the space is free: a wakeup costs as much as many
-    /// copies. The caller checks for space once more.
+    /// copies. The free send buffer suffices: a reader may wait for a full window (`SO_RCVLOWAT`).
+    /// The caller checks for space once more.
     pub(crate) fn await_space(&self, sk: &SdpSock) {
-        let most = sk.sndbuf().saturating_add(self.window());
-        let d = self.outgoing();
-        let low = (most / 2).saturating_add(d.blocks.pinned());
+        let (window, d) = (self.window(), self.outgoing());
+        let half = sk.sndbuf().saturating_add(window) / 2;
+        let low = half.max(window).saturating_add(d.blocks.pinned());
         d.queue.flow().await_space(low);
     }
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Local connections: each waiting task is woken, and each call returns what it has read or sent."""
+
+import select
+import socket
+
+from lib import consts, pattern
+from lib.registry import case
+
+HERE = (0,)
+MIB = 1 << 20
+SOL = socket.SOL_SOCKET
+
+
+def sends(sock, seed, total, sizes):
+    """Sends by poll(2), without waiting in the calls."""
+    stream, sent, turn = pattern.Pattern(seed), 0, 0
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT)
+    while sent < total:
+        poller.poll()
+        try:
+            sent += sock.send(stream.at(sent, min(sizes[turn % len(sizes)], total - sent)), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        turn += 1
+    return sent
+
+
+@case(hosts=HERE, timeout=60)
+def lowat_of_much(e):
+    """A reader polls for as many bytes as its buffer holds, and reads half of them at a time: the
+    sender is woken for the next bytes."""
+    sent = []
+    for way in (pattern.send, sends):
+        near, far = e.pair()
+        far.setsockopt(SOL, consts.SO_RCVLOWAT, 2 * MIB)
+        total = 16 * MIB
+        task = e.task(way, near, 1, total, [100000])
+        checker = pattern.Checker(1)
+        while checker.count < total - 3 * MIB:
+            e.wait(far)
+            checker.feed(far.recv(MIB + MIB // 4))
+        far.setsockopt(SOL, consts.SO_RCVLOWAT, 1)
+        while checker.count < total:
+            checker.feed(far.recv(MIB))
+        sent.append(task.result())
+    e.note("sent", sent)
+
+
+@case(hosts=HERE, timeout=60)
+def lowat_raised(e):
+    """SO_RCVLOWAT makes a full receive buffer larger: the sender is woken."""
+    near, far = e.pair()
+    task = e.task(pattern.send, near, 1, 8 * MIB, [100000]).wait_asleep("sendto")
+    far.setsockopt(SOL, consts.SO_RCVLOWAT, 2 * MIB)
+    e.note("readable", e.wait(far))
+    e.note("received", pattern.receive(far, 1, 8 * MIB, [MIB]))
+    e.note("sent", task.result())
