@@ -145,7 +145,7 @@ impl SdpSock {
         let left = lock.unlocked(|| self.sleep(seq, pause))?;
         Ok(match timeout {
             FOREVER => FOREVER,
-            _ => timeout.saturating_sub(pause.saturating_sub(left)).max(1),
+            _ => timeout.saturating_sub(pause.saturating_sub(left)),
         })
     }
 

@@ -3,9 +3,11 @@
 
 import select
 import socket
+import struct
 
-from lib import consts, pattern
+from lib import calls, consts, pattern
 from lib.registry import case
+from suites.syscall_fuzz.limits import parameter
 
 HERE = (0,)
 MIB = 1 << 20
@@ -57,3 +59,14 @@ def lowat_raised(e):
     e.note("readable", e.wait(far))
     e.note("received", pattern.receive(far, 1, 8 * MIB, [MIB]))
     e.note("sent", task.result())
+
+
+@case(hosts=HERE, reference=False, timeout=60)
+def memory_in_time(e):
+    """SO_SNDTIMEO ends the wait for memory."""
+    near, far = e.pair()
+    near.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("@qq", 0, 300000))
+    with parameter("max_buffer_memory", 0):
+        near.send(b"x" * 2048)
+        e.equal(e.task(e.error, near.send, b"y").result(), "EAGAIN", "a second message")
+    e.equal(len(far.recv(4096)), 2048, "bytes")
