@@ -396,6 +396,9 @@ pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>>
     if let Some(link) = sk.with(|c| c.living_link().cloned()) {
         link.uncork();
         link.await_space(sk);
+        if pressure::is_exhausted() {
+            netns::shed();
+        }
         return wanted;
     }
     let lacks_memory = {

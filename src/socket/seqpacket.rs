@@ -104,10 +104,7 @@ fn send_whole(
         if let Some(end) = sk.local_end(lock) {
             let mut is_sent = write(sk, end, &mut rest)?;
             if !is_sent {
-                if timeout == 0 {
-                    sk.want_space();
-                }
-                end.link.await_space(sk);
+                let _ = request_space(sk, timeout == 0);
                 is_sent = write(sk, end, &mut rest)?;
             }
             if is_sent {

@@ -70,3 +70,18 @@ def memory_in_time(e):
         near.send(b"x" * 2048)
         e.equal(e.task(e.error, near.send, b"y").result(), "EAGAIN", "a second message")
     e.equal(len(far.recv(4096)), 2048, "bytes")
+
+
+@case(hosts=HERE, reference=False, timeout=60)
+def idle_memory(e):
+    """A sender that lacks memory gets what idle connections keep for their next bytes."""
+    pairs = [e.pair() for _ in range(10)]
+    for near, far in pairs:
+        e.fill(near)
+        near.shutdown(socket.SHUT_WR)
+        while far.recv(MIB):
+            pass
+    near, far = e.pair()
+    with parameter("max_buffer_memory", 4):
+        task = e.task(near.sendall, bytes(MIB // 2))
+        e.equal(task.result(), None, "half of a MiB without a reader")
