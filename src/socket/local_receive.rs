@@ -109,8 +109,18 @@ impl Call<'_> {
                 (given, bytes.len(), skip)
             }
             Found::Block { start, offset, len } => {
-                let n = part(len).0.min(left);
-                return self.copy_block(end, to, (start, offset), n);
+                let (n, how) = (part(len).0.min(left), (self.peek, self.discard));
+                if n == 0 {
+                    // the block has arrived after the check for the urgent byte
+                    return Ok(0);
+                }
+                let given = end.give_block(to, (start, offset), n, how)?;
+                self.copied = self.copied.saturating_add(given);
+                if self.peek {
+                    let behind = (offset as u64).wrapping_add(given as u64);
+                    self.peeked = (start as u64).wrapping_add(behind);
+                }
+                return Ok(given);
             }
             Found::Nothing => return Ok(0),
         };
@@ -131,26 +141,6 @@ impl Call<'_> {
     }
 }
 
-impl Call<'_> {
-    /// Copies at most `n` bytes of a sender's block from position and offset on. Returns how many.
-    fn copy_block(
-        &mut self,
-        end: &mut LocalEnd,
-        to: &mut RecvMsg<'_>,
-        (start, offset): (i64, usize),
-        n: usize,
-    ) -> Result<usize> {
-        let how = (self.peek, self.discard);
-        let given = end.give_block(to, (start, offset), n, how)?;
-        self.copied = self.copied.saturating_add(given);
-        if self.peek {
-            let behind = (offset as u64).wrapping_add(given as u64);
-            self.peeked = (start as u64).wrapping_add(behind);
-        }
-        Ok(given)
-    }
-}
-
 /// Returns the urgent byte of a local connection, and records that it is read unless `peek`.
 pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<Urgent> {
     let LocalEnd { link, reader, .. } = sk.local_end(lock)?;
@@ -161,10 +151,11 @@ pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<
     let ahead = at.wrapping_sub(unread.position()) as usize;
     let byte = match reader.at(ahead) {
         Found::Bytes(bytes) => bytes.first().copied(),
+        // dropped by a reset
         _ => None,
     };
     if !peek {
         link.urgent_is_read(at.wrapping_add(1) as i64);
     }
-    Some(Urgent::Valid(byte?, at))
+    Some(byte.map_or(Urgent::None, |byte| Urgent::Valid(byte, at)))
 }

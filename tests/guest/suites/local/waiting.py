@@ -85,3 +85,27 @@ def idle_memory(e):
     with parameter("max_buffer_memory", 4):
         task = e.task(near.sendall, bytes(MIB // 2))
         e.equal(task.result(), None, "half of a MiB without a reader")
+
+
+@case(hosts=HERE, timeout=120)
+def block_behind_urgent(e):
+    """A call that does not wait finds nothing, or bytes of a block: never EFAULT."""
+    near, far = e.pair()
+    if e.sdp:
+        near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
+    near.send(b"!", socket.MSG_OOB)
+    e.wait(far, select.POLLPRI)
+    e.equal(far.recv(1, socket.MSG_OOB), b"!", "the urgent byte")
+    far.setblocking(False)
+    total = e.rounds(3000) * 8192
+    child = e.child(pattern.send, near, 1, total, [8192])
+    checker, errors = pattern.Checker(1), set()
+    while checker.count < total and not errors:
+        try:
+            checker.feed(far.recv(100000))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            errors.add(calls.errname(error))
+    e.note("errors", sorted(errors))
+    child.result()
