@@ -8,6 +8,7 @@ use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::{zcopy, SdpSock};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::message::PipeSink;
+use crate::sys::net::sock::Flag;
 use kernel::prelude::*;
 
 /// Result of [`step`].
@@ -42,6 +43,11 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
         let at_mark = next == Next::Mark;
         if let Next::Copy(most) = next {
             to.left = to.left.min(most);
+            if sk.rcvlowat() > 1 {
+                // recvmsg would wait for so many bytes, as tcp_splice_read() does not
+                let any = sk.with(|c| c.unread().readable(sk.flag(Flag::UrgInline)));
+                to.left = to.left.min(any.max(1));
+            }
             return Ok(None);
         } else if !at_mark && !ended && timeout != 0 {
             timeout = sk.wait_to_read(&mut lock, seq, timeout)?;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Local connections: each waiting task is woken, and each call returns what it has read or sent."""
 
+import os
 import select
 import socket
 import struct
+import time
 
 from lib import calls, consts, pattern
 from lib.registry import case
@@ -109,3 +111,19 @@ def block_behind_urgent(e):
             errors.add(calls.errname(error))
     e.note("errors", sorted(errors))
     child.result()
+
+
+@case(hosts=HERE, timeout=60)
+def splice_before_lowat(e):
+    """splice(2) returns the bytes that there are, whatever SO_RCVLOWAT is."""
+    near, far = e.pair()
+    reader, writer = os.pipe()
+    far.setsockopt(SOL, consts.SO_RCVLOWAT, 1000)
+    far.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("@qq", 1, 0))
+    near.send(b"x" * 10)
+    e.unread(far, 10)
+    begin = time.monotonic()
+    e.note("bytes", e.outcome(calls.splice, far, writer, 4096))
+    e.note("at once", time.monotonic() - begin < 0.5)
+    os.close(reader)
+    os.close(writer)
