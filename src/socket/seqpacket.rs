@@ -180,6 +180,7 @@ fn write(sk: &SdpSock, end: &mut LocalEnd, rest: &mut Rest<'_, '_>) -> Result<bo
         link.has_written(false);
         return Ok(true);
     }
+    let header = rest.header.clone();
     let r = loop {
         let left = rest.len();
         if left == 0 {
@@ -199,6 +200,7 @@ fn write(sk: &SdpSock, end: &mut LocalEnd, rest: &mut Rest<'_, '_>) -> Result<bo
     if let Err(e) = r {
         writer.rewind();
         rest.message.give_back(rest.message.taken());
+        rest.header = header;
         // `ENOSPC`: too many segments, or the peer has just been closed
         return if e == ENOSPC { Ok(false) } else { Err(e) };
     }
