@@ -13,15 +13,23 @@ use loom::thread;
 /// Bytes of each segment.
 const SIZE: usize = 2;
 
-type Queue = Arc<ByteQueue<u8>>;
+/// Block of bytes that count up.
+#[derive(Clone, Copy)]
+struct Block {
+    first: u8,
+    /// Set once the reader has read of it.
+    begun: bool,
+}
 
-fn queue() -> (Queue, Writer<u8>, Reader<u8>) {
+type Queue = Arc<ByteQueue<Block>>;
+
+fn queue() -> (Queue, Writer<Block>, Reader<Block>) {
     ByteQueue::new().unwrap()
 }
 
 /// Writes a byte, into another segment if the last one is full. Returns true if the reader is to be
 /// notified.
-fn write(writer: &mut Writer<u8>, byte: u8) -> bool {
+fn write(writer: &mut Writer<Block>, byte: u8) -> bool {
     if writer.space().is_empty() {
         writer.extend(SIZE, GFP_KERNEL).unwrap();
     }
@@ -29,8 +37,14 @@ fn write(writer: &mut Writer<u8>, byte: u8) -> bool {
     writer.publish(1)
 }
 
-/// Reads all available bytes, and blocks of one byte.
-fn read(queue: &Queue, reader: &mut Reader<u8>) -> Vec<u8> {
+/// Adds a block of one byte.
+fn push(writer: &mut Writer<Block>, first: u8) {
+    let begun = false;
+    assert!(writer.push(Block { first, begun }, 1).is_ok());
+}
+
+/// Reads all available bytes, up to a block that is gone.
+fn read(queue: &Queue, reader: &mut Reader<Block>) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         match reader.at(0) {
@@ -39,11 +53,16 @@ fn read(queue: &Queue, reader: &mut Reader<u8>) -> Vec<u8> {
                 let n = bytes.len();
                 let _ = reader.consume(n);
             }
-            Found::Block { start, len, .. } => {
-                assert_eq!(len, 1);
-                let block = queue.blocks(|b, at| (at == start).then_some(*b));
-                all.push(block.unwrap());
-                let _ = reader.consume(1);
+            Found::Block { start, offset, len } => {
+                let begin = |b: &mut Block, at| {
+                    b.begun |= at == start;
+                    (at == start).then_some(b.first)
+                };
+                let Some(first) = queue.blocks(begin) else {
+                    return all;
+                };
+                all.extend((offset..offset + len).map(|n| first + n as u8));
+                let _ = reader.consume(len);
             }
             Found::Nothing => return all,
         }
@@ -51,7 +70,7 @@ fn read(queue: &Queue, reader: &mut Reader<u8>) -> Vec<u8> {
 }
 
 /// Runs `write` beside a reader, which finally reads all bytes that it has to.
-fn arrive(write: fn(&mut Writer<u8>, &Queue), expected: &'static [u8]) {
+fn arrive(write: fn(&mut Writer<Block>, &Queue), expected: &'static [u8]) {
     loom::model(move || {
         let (queue, mut writer, mut reader) = queue();
         let of_writer = queue.clone();
@@ -68,7 +87,7 @@ fn arrive(write: fn(&mut Writer<u8>, &Queue), expected: &'static [u8]) {
 
 #[test]
 fn bytes_arrive_in_order_from_several_segments() {
-    let write_three = |w: &mut Writer<u8>, _: &Queue| {
+    let write_three = |w: &mut Writer<Block>, _: &Queue| {
         for byte in 1..=3 {
             write(w, byte);
         }
@@ -79,17 +98,49 @@ fn bytes_arrive_in_order_from_several_segments() {
 /// The first segment is closed before it is full, and the block is the last entry for a while.
 #[test]
 fn blocks_arrive_between_bytes() {
-    let mixed = |w: &mut Writer<u8>, _: &Queue| {
+    let mixed = |w: &mut Writer<Block>, _: &Queue| {
         write(w, 1);
-        w.push(2, 1).unwrap();
+        push(w, 2);
         write(w, 3);
     };
     arrive(mixed, &[1, 2, 3]);
 }
 
 #[test]
+fn a_block_grows_until_it_is_read() {
+    let growing = |w: &mut Writer<Block>, _: &Queue| {
+        push(w, 1);
+        if w.grow(|b| usize::from(!b.begun)).0 == 0 {
+            write(w, 2);
+        }
+    };
+    arrive(growing, &[1, 2]);
+}
+
+/// A reset drops a block that nobody has begun to read, and all bytes behind it. The writer goes on
+/// in memory that nobody reads.
+#[test]
+fn a_reset_drops_the_end_of_the_stream() {
+    loom::model(|| {
+        let (queue, mut writer, mut reader) = queue();
+        write(&mut writer, 1);
+        let of_writer = queue.clone();
+        let task = thread::spawn(move || {
+            push(&mut writer, 2);
+            write(&mut writer, 3);
+            of_writer.cut(|b| !b.begun);
+            write(&mut writer, 4);
+        });
+        let mut all = read(&queue, &mut reader);
+        task.join().unwrap();
+        all.extend(read(&queue, &mut reader));
+        assert!([1, 2, 3, 4].starts_with(&all), "{all:?}");
+    });
+}
+
+#[test]
 fn bytes_held_back_arrive_before_others() {
-    let holding = |w: &mut Writer<u8>, queue: &Queue| {
+    let holding = |w: &mut Writer<Block>, queue: &Queue| {
         w.extend(SIZE, GFP_KERNEL).unwrap();
         w.space()[0] = 1;
         w.hold(1);
