@@ -128,20 +128,19 @@ impl Connection {
             self.peer_sources.refuse();
         }
         let credits = self.send.credits();
-        let spare = credits > CONTROL_CREDITS || !self.must_save();
         if credits >= CONTROL_CREDITS || self.may_use_last(offer, credits) {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
         }
-        if credits >= CONTROL_CREDITS && spare {
+        if self.may_control(credits) {
             let message = self.about_buffers(offer);
             let message = message.or_else(|| self.about_modes(offer));
             if let Some(message) = message.or_else(|| self.advertise_sink(offer)) {
                 return Transmit::Send(message);
             }
         }
-        let stream = self.stream(offer, credits, spare);
+        let stream = self.stream(offer, credits);
         if matches!(stream, Stream::Held(Stall::Credits)) {
             if let Some(message) = self.request_credits(offer, credits) {
                 return Transmit::Send(message);
@@ -179,6 +178,11 @@ impl Connection {
             return Transmit::Send(self.message(Body::Data, 0, false, offer));
         }
         held
+    }
+
+    /// Returns true if the credits suffice for a message without payload, besides those reserved.
+    fn may_control(&self, credits: u16) -> bool {
+        credits > CONTROL_CREDITS || credits == CONTROL_CREDITS && !self.must_save()
     }
 
     /// Returns true if the last credit may be used for a message about adverts.
@@ -282,8 +286,8 @@ impl Connection {
         None
     }
 
-    /// Returns the step for the outgoing stream with these credits; `spare`: more than the reserve.
-    fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
+    /// Returns the step for the outgoing stream with these credits.
+    fn stream(&self, offer: &Offer, credits: u16) -> Stream {
         let empty = offer.queued == 0 && offer.source.is_none() && !self.send_shutdown;
         if self.send_closed || empty {
             return Stream::Idle;
@@ -297,7 +301,7 @@ impl Connection {
             }
             return if self.own_sources.count() > 0 {
                 Stream::Held(Stall::Adverts)
-            } else if credits < CONTROL_CREDITS || !spare {
+            } else if !self.may_control(credits) {
                 Stream::Held(Stall::Credits)
             } else {
                 Stream::DisConn
@@ -369,7 +373,7 @@ impl Connection {
         }
         // The urgent byte has to wait; its announcement does not.
         let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
-        announce && credits >= CONTROL_CREDITS && (credits > CONTROL_CREDITS || !self.must_save())
+        announce && self.may_control(credits)
     }
 
     /// Makes a message and assigns its place in the sequence.
