@@ -192,15 +192,9 @@ pub struct Connection {
     greets: bool,
     /// Set by AbortConn, SuspComm or a violation of the peer: nothing more is sent or received.
     ended: bool,
-    /// Offer with which [`transmit`](Connection::transmit) was idle; `None` after any change.
-    idle: Option<Idle>,
-}
-
-/// Conditions for a message besides the connection and the offered bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Idle {
-    posted: u16,
-    reader_waits: bool,
+    /// `posted` and `reader_waits` of an offer with which [`transmit`](Connection::transmit) had
+    /// nothing to send; `None` after any change.
+    idle: Option<(u16, bool)>,
 }
 
 impl Connection {
@@ -278,12 +272,9 @@ impl Connection {
     }
 
     #[inline]
-    fn idle_with(&self, posted: u16, reader_waits: bool) -> Idle {
-        Idle {
-            posted,
-            // peers that run this module do not hold messages back until MSeqAck comes
-            reader_waits: reader_waits && !self.own_line(),
-        }
+    fn idle_with(&self, posted: u16, reader_waits: bool) -> (u16, bool) {
+        // peers that run this module do not hold messages back until MSeqAck comes
+        (posted, reader_waits && !self.own_line())
     }
 
     /// Returns the maximum payload of a Data message to the peer.
