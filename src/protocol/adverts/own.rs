@@ -42,7 +42,7 @@ impl<T: Copy + Default> Own<T> {
     }
 
     /// Adds a sent advert. The caller has checked [`room`](Self::room).
-    pub(super) fn push(&mut self, advert: T) {
+    pub(crate) fn push(&mut self, advert: T) {
         self.adverts.push(advert);
     }
 
@@ -55,7 +55,7 @@ impl<T: Copy + Default> Own<T> {
     }
 
     /// Removes the oldest advert. A cancel ends with the last one.
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         let oldest = self.adverts.pop();
         if self.adverts.is_empty() {
             self.cancel = Cancel::No;
@@ -64,7 +64,7 @@ impl<T: Copy + Default> Own<T> {
     }
 
     /// Removes all adverts. Returns true if there were any.
-    pub(super) fn clear(&mut self) -> bool {
+    pub(crate) fn clear(&mut self) -> bool {
         let some = self.count() > 0;
         self.adverts.clear();
         self.cancel = Cancel::No;

@@ -26,16 +26,6 @@ use super::own::Own;
 pub(crate) type OwnSinks = Own<u32>;
 
 impl OwnSinks {
-    /// Adds a sent advert. The caller has checked [`room`](Self::room).
-    pub(crate) fn advertised(&mut self, size: u32) {
-        self.push(size);
-    }
-
-    /// Handles a received message with payload. Returns true if it has voided the oldest advert.
-    pub(crate) fn crossed(&mut self) -> bool {
-        self.pop().is_some()
-    }
-
     /// Handles a RdmaWrCompl.
     pub(crate) fn written(&mut self, size: u32) -> Result<(), Violation> {
         let room = self.pop().ok_or(Violation::UnexpectedRdmaWrCompl)?;
@@ -52,10 +42,5 @@ impl OwnSinks {
         }
         self.clear();
         Ok(())
-    }
-
-    /// Voids all adverts. Returns true if there were any adverts.
-    pub(crate) fn void(&mut self) -> bool {
-        self.clear()
     }
 }

@@ -125,7 +125,8 @@ impl Connection {
         self.body(&message, &mut received)?;
         self.note_stale_record(&message, received.event);
         if message.payload > 0 {
-            received.for_sink = self.own_sinks.crossed();
+            // the message voids the oldest advert
+            received.for_sink = self.own_sinks.pop().is_some();
             let counts = u32::from(!received.for_sink);
             self.non_discards = self.non_discards.wrapping_add(counts);
         }
@@ -223,7 +224,7 @@ impl Connection {
             return Err(Violation::DisConnDuringAdvert);
         }
         self.receive_closed = true;
-        self.own_sinks.void();
+        self.own_sinks.clear();
         Ok(())
     }
 
@@ -239,7 +240,7 @@ impl Connection {
             (Mode::Combined, Mode::Pipelined) => Ok(false),
             (Mode::Pipelined, Mode::Combined) => {
                 self.peer_sources.void()?;
-                Ok(self.own_sinks.void())
+                Ok(self.own_sinks.clear())
             }
             _ => Err(Violation::ModeChange),
         }

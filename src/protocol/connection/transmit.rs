@@ -267,7 +267,7 @@ impl Connection {
             block,
             non_discards: self.non_discards,
         });
-        self.own_sinks.advertised(block.size);
+        self.own_sinks.push(block.size);
         Some(self.message(body, 0, false, offer))
     }
 
