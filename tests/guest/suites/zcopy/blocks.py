@@ -52,9 +52,11 @@ def unpinned(e):
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
 
 
-@case(reference=False, timeout=60, messages=True)
+@case(reference=False, timeout=60, messages=True, hosts=(1, 2))
 def whole(e):
-    """Large sends to large receives are not copied."""
+    """Large sends to large receives are not copied. On siw, whose regions have 256 pages, less than
+    a page of each call is, since the memory does not begin with a page."""
+    spare = 8 * mmap.PAGESIZE if os.path.exists("/sys/class/infiniband/siw0") else 0
     for turn in (1, -1):
         def attempt():
             source, target = pair(e)[::turn]
@@ -64,7 +66,7 @@ def whole(e):
             task.result()
             for way in ("tx", "rx"):
                 e.equal(counters.gained(f"{way}_bytes"), 8 * MIB, f"{way} bytes")
-            if any(counters.gained(f"zcopy {way}_bytes") != 8 * MIB for way in ("tx", "rx")):
+            if any(8 * MIB - counters.gained(f"zcopy {way}_bytes") > spare for way in ("tx", "rx")):
                 return False        # the reader was so slow, once, that the sender lost patience and copied
             adverts = counters.gained("post_send SDP_MID_SRCAVAIL") + counters.gained("post_send SDP_MID_SINKAVAIL")
             e.check(adverts >= 8, f"{adverts} adverts")
