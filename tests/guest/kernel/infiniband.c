@@ -44,6 +44,12 @@ static const struct kernel_param_ops infiniband_ops = { .set = set_infiniband, .
 module_param_cb(infiniband, &infiniband_ops, &infiniband, 0644);
 MODULE_PARM_DESC(infiniband, "Report rxe devices to ib_sdp as InfiniBand");
 
+static bool no_cm;
+static int set_no_cm(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops no_cm_ops = { .set = set_no_cm, .get = param_get_bool };
+module_param_cb(no_cm, &no_cm_ops, &no_cm, 0644);
+MODULE_PARM_DESC(no_cm, "Report rxe devices as served by neither ib_cm nor iw_cm");
+
 #define FIRST_LID 0x100
 #define PATHS 64
 
@@ -257,5 +263,20 @@ static int set_infiniband(const char *value, const struct kernel_param *param)
 	}
 	error = begin();
 	infiniband = !error;
+	return error;
+}
+
+/* ib_cm has to find the flag again when a device is removed. */
+static int set_no_cm(const char *value, const struct kernel_param *param)
+{
+	int error = param_set_bool(value, param);
+	struct ib_device *device;
+	int k;
+
+	for (k = 0; !error && (device = adverse_device(k)); k++) {
+		u32 *flags = &device->port_data[1].immutable.core_cap_flags;
+
+		WRITE_ONCE(*flags, no_cm ? *flags & ~RDMA_CORE_CAP_IB_CM : *flags | RDMA_CORE_CAP_IB_CM);
+	}
 	return error;
 }

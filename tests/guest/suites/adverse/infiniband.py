@@ -92,3 +92,17 @@ def silent(e):
         e.equal(got, "EHOSTUNREACH", "connect()")
         nothing_left(e)
     works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def no_connection_manager(e):
+    """A device that neither ib_cm nor iw_cm serves, such as EFA, is none of SDP's: connect(2) fails
+    at once, and IPPROTO_SDP sockets use TCP."""
+    listener, both = e.listen(), either.listen(e)
+    with adverse.device(e, no_cm=1):
+        e.equal(e.error(e.socket().connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")
+        with either.parameters(ipproto_memory=0), either.counts(e, tcp_unreachable=1):
+            near = either.connect(e, both)
+            e.equal(either.protocol(near), either.TCP, "the protocol")
+            either.echo(e, near, either.accept(e, both))
+    works_again(e)
