@@ -223,6 +223,8 @@ fn bad_sink_adverts() {
     assert_eq!(result.unwrap_err(), Violation::SinkAvailDuringCancel);
     let combined = zero_copy(|_| {}).gets(sink_avail(10, 0), 0);
     assert_eq!(combined.unwrap_err(), Violation::SinkAvailMode);
+    let unasked = sink(1).gets(Body::SinkCancelAck, 0);
+    assert_eq!(unasked.unwrap_err(), Violation::UnexpectedSinkCancelAck);
 }
 
 #[test]
