@@ -350,7 +350,8 @@ impl Connection {
 
     /// Makes the SrcAvail of a block.
     fn advertise(&mut self, block: Block, offer: &Offer) -> Outgoing {
-        let inline = self.inline();
+        // OFED peers require a byte of the block inside its SrcAvail
+        let inline = u32::from(!self.own_line());
         let message = self.message(Body::SrcAvail(block), inline, false, offer);
         self.own_sources
             .advertised(message.mseq, block.size, inline);

@@ -48,11 +48,6 @@ impl Connection {
         usize::from(self.remote_max_adverts).saturating_sub(others)
     }
 
-    /// Returns the bytes of a block inside its SrcAvail: one for OFED peers, which require it.
-    pub(super) fn inline(&self) -> u32 {
-        u32::from(!self.own_line())
-    }
-
     /// Returns the number of own source adverts that the peer may be reading.
     pub fn sources_outstanding(&self) -> usize {
         self.own_sources.count()
