@@ -6,7 +6,7 @@
 pub mod connection;
 
 use sdp_protocol::message::Message;
-use sdp_protocol::{Hello, HelloAck, MAX_HEADER};
+use sdp_protocol::{Hello, HelloAck, RecordHeader, Records, Violation, MAX_HEADER, RECORD_HEADER};
 
 /// Private data of a REQ or REP: parses it, and compares the result after writing it again.
 pub fn hello(data: &[u8]) {
@@ -30,5 +30,45 @@ pub fn message(data: &[u8]) {
         assert!(message.header_len() <= data.len());
         let header = message.encode();
         assert_eq!(Message::parse(&header, length), Ok(message));
+    }
+}
+
+/// The stream of a connection of messages, behind one byte for MaxMessage and one for the size of
+/// the parts in which it arrives: counts the same messages by another way.
+pub fn records(data: &[u8]) {
+    let [most, size, stream @ ..] = data else {
+        return;
+    };
+    let most = 1 + 16 * u32::from(*most);
+    let mut records = Records::new(most, 0).expect("messages");
+    let (mut whole, mut result) = (0, Ok(()));
+    for part in stream.chunks(1 + usize::from(*size)) {
+        result = records.arrived(part);
+        while records.has_whole() {
+            records.taken();
+            whole += 1;
+        }
+        if result.is_err() {
+            break;
+        }
+    }
+    let (mut rest, mut count) = (stream, 0);
+    let mut expected = Ok(());
+    while let Some((header, behind)) = rest.split_first_chunk::<RECORD_HEADER>() {
+        let len = RecordHeader::parse(*header).len;
+        if len == 0 || len > most {
+            expected = Err(Violation::Record);
+            break;
+        }
+        let Some((_, next)) = behind.split_at_checked(len as usize) else {
+            break;
+        };
+        (rest, count) = (next, count + 1);
+    }
+    assert_eq!(result, expected);
+    match result {
+        Ok(()) => assert_eq!((whole, records.is_within()), (count, !rest.is_empty())),
+        // whole messages in the part of a violation do not count
+        Err(_) => assert!(whole <= count),
     }
 }

@@ -39,6 +39,11 @@ fn messages() {
 }
 
 #[test]
+fn records() {
+    each("records", sdp_inputs::records);
+}
+
+#[test]
 fn connections() {
     let mut seen = HashSet::new();
     each("connection", |input| {
