@@ -138,8 +138,9 @@ impl PerNet for Netns {
 
 struct Entry {
     sk: ARef<SdpSock>,
-    /// Owner when the socket was entered; accept(2) may change it.
-    uid: u32,
+    /// Owner when the socket was entered; accept(2) may change it. `None`: the socket has switched
+    /// to TCP, and counts for no limit.
+    uid: Option<u32>,
 }
 
 struct User {
@@ -150,9 +151,8 @@ struct User {
 
 struct Sockets {
     all: RBTree<usize, Entry>,
+    /// Number of sockets with an owner.
     count: usize,
-    /// Open `IPPROTO_SDP` sockets that have switched to TCP, which do not count for the limits.
-    crossed: RBTree<usize, ARef<SdpSock>>,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
     /// First id missing in the sum of all counters that [`Netns::stats`] is making.
@@ -166,7 +166,6 @@ impl Sockets {
         Sockets {
             all: RBTree::new(),
             count: 0,
-            crossed: RBTree::new(),
             users: RBTree::new(),
             summed: usize::MAX,
             missed: Stats::new(),
@@ -186,7 +185,11 @@ impl Netns {
     /// `ENOBUFS`: the namespace, or its user, has reached the limit of sockets. `ENOMEM`.
     pub(in crate::socket) fn enter(&self, sk: &SdpSock) -> Result {
         let uid = sk.uid();
-        let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
+        let entry = Entry {
+            sk: sk.into(),
+            uid: Some(uid),
+        };
+        let node = RBTreeNode::new(sk.id(), entry, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
         let theirs = sockets.users.get(&uid).map(|u| u.sockets);
         let (net, user) = (
@@ -232,50 +235,39 @@ impl Netns {
     /// Removes a socket, with its port and counters, unless it is already removed.
     pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id());
-        self.forget(sk);
+        self.became_tcp(sk);
+        let entry = self.sockets.lock().all.remove(&sk.id());
+        drop(entry);
     }
 
-    fn forget(&self, sk: &SdpSock) {
-        let (entry, crossed) = {
-            let mut sockets = self.sockets.lock();
-            let crossed = sockets.crossed.remove(&sk.id());
-            let entry = sockets.all.remove(&sk.id());
-            if let Some(Entry { uid, .. }) = entry {
-                sockets.count = sockets.count.saturating_sub(1);
-                let left = sockets.users.get_mut(&uid).map(|u| {
-                    u.sockets = u.sockets.saturating_sub(1);
-                    u.sockets
-                });
-                if left == Some(0) {
-                    if let Some(u) = sockets.users.remove(&uid) {
-                        let mut totals = self.totals.lock();
-                        totals.pin_refusals += u.account.refused.get();
-                        totals.pin_unlockable += u.account.unlockable.get();
-                        totals.pin_hits += u.account.hits.get();
-                    }
-                }
-                // the mutex before the spinlock
-                let mut totals = self.totals.lock();
-                let mut c = sk.connection();
-                let stats = c.counters();
-                totals.add(stats);
-                if sk.id() >= sockets.summed {
-                    sockets.missed.add(stats);
-                }
-            }
-            (entry, crossed)
-        };
-        drop((entry, crossed));
-    }
-
-    /// Removes a socket that has switched to TCP: until it is closed only the reason is kept. If
-    /// out of memory, the reason is lost.
+    /// Marks a socket as switched to TCP: until it is closed only the reason is kept.
     pub(in crate::socket) fn became_tcp(&self, sk: &SdpSock) {
-        self.forget(sk);
-        if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
-            let last = self.sockets.lock().crossed.insert(node);
-            drop(last);
+        let mut sockets = self.sockets.lock();
+        let entry = sockets.all.get_mut(&sk.id());
+        let Some(uid) = entry.and_then(|entry| entry.uid.take()) else {
+            return;
+        };
+        sockets.count = sockets.count.saturating_sub(1);
+        let left = sockets.users.get_mut(&uid).map(|u| {
+            u.sockets = u.sockets.saturating_sub(1);
+            u.sockets
+        });
+        // the mutex before the spinlock
+        let mut totals = self.totals.lock();
+        if left == Some(0) {
+            if let Some(u) = sockets.users.remove(&uid) {
+                totals.pin_refusals += u.account.refused.get();
+                totals.pin_unlockable += u.account.unlockable.get();
+                totals.pin_hits += u.account.hits.get();
+            }
         }
+        let mut c = sk.connection();
+        let stats = c.counters();
+        totals.add(stats);
+        if sk.id() >= sockets.summed {
+            sockets.missed.add(stats);
+        }
+        *stats = Stats::new();
     }
 
     /// Counts an event without a connection.
@@ -323,28 +315,27 @@ impl Netns {
         }
     }
 
-    /// Returns the socket with the lowest id from `least` on.
+    /// Returns the socket with the lowest id from `least` on whose entry `fits`.
+    fn find(&self, mut least: usize, fits: impl Fn(&Entry) -> bool) -> Option<ARef<SdpSock>> {
+        loop {
+            let sockets = self.sockets.lock();
+            let at = sockets.all.cursor_lower_bound(&least)?;
+            let (id, entry) = at.current();
+            if fits(entry) {
+                return Some(entry.sk.clone());
+            }
+            least = id.saturating_add(1);
+        }
+    }
+
+    /// Returns the socket with the lowest id from `least` on, without those that use TCP.
     fn next(&self, least: usize) -> Option<ARef<SdpSock>> {
-        let sockets = self.sockets.lock();
-        let at = sockets.all.cursor_lower_bound(&least)?;
-        Some(at.current().1.sk.clone())
+        self.find(least, |entry| entry.uid.is_some())
     }
 
     /// As [`Self::next`], for `IPPROTO_SDP` sockets, including those that have switched to TCP.
-    fn next_either(&self, mut least: usize) -> Option<ARef<SdpSock>> {
-        loop {
-            let sockets = self.sockets.lock();
-            let ours = sockets.all.cursor_lower_bound(&least);
-            let ours = ours.map(|at| at.current().1.sk.clone());
-            let theirs = sockets.crossed.cursor_lower_bound(&least);
-            let theirs = theirs.map(|at| at.current().1.clone());
-            drop(sockets);
-            let sk = Iterator::chain(ours.into_iter(), theirs).min_by_key(|sk| sk.id())?;
-            if sk.is_either() {
-                return Some(sk);
-            }
-            least = sk.id().saturating_add(1);
-        }
+    fn next_either(&self, least: usize) -> Option<ARef<SdpSock>> {
+        self.find(least, |entry| entry.sk.is_either())
     }
 
     /// Calls `f` for each socket, without a lock.
