@@ -5,7 +5,7 @@
 //! TCP chooses the port and reports errors. SDP takes the same address and port; if it cannot, the
 //! socket becomes a TCP socket.
 
-use super::route;
+use super::options::route;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{FallbackReason, SdpSock, Socket};
@@ -26,7 +26,7 @@ pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
     let sk = call.sk;
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(EINVAL)?;
-    match (super::phase(sk), route::of(sk)) {
+    match (super::phase(sk), route(sk)) {
         (Phase::Settled, _) => return call.bind_sdp(name.bytes()),
         (Phase::Open, Route::Sdp) if tcp.port() == 0 => return call.bind_sdp(name.bytes()),
         (Phase::Open, Route::Tcp) => {
@@ -70,7 +70,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
 }
 
 /// Switches the socket to TCP alone, if SDP cannot be used.
-pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
+fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
     let why = sk.connection().fallback.only_tcp;
     if let Some(why) = why {
         hand_to_tcp(sk, tcp, why, None);
@@ -120,17 +120,26 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
     Ok(())
 }
 
-/// Makes the socket use SDP alone, as the program requests, with the port that bind(2) has chosen.
-pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
-    if sk.connection().fallback.only_tcp.is_some() {
-        return Err(ENOBUFS.into());
+/// Decides between SDP and TCP if the program wants one of them, or SDP cannot be used. Returns
+/// false if both remain. The port is the one that bind(2) has chosen.
+///
+/// `ENOBUFS`: SDP is wanted, and cannot be used. Other errors: those of [`take_port`].
+pub(super) fn follows_route(sk: &SdpSock, tcp: &Tcp<'_>) -> Result<bool> {
+    match route(sk) {
+        Route::Both => return Ok(only_tcp(sk, tcp)),
+        Route::Tcp => hand_to_tcp(sk, tcp, FallbackReason::Chosen, None),
+        Route::Sdp => {
+            if sk.connection().fallback.only_tcp.is_some() {
+                return Err(ENOBUFS.into());
+            }
+            if tcp.port() != 0 {
+                take_port(sk, tcp, None)?;
+                tcp.unbind(sk.bound_interface());
+            }
+            sk.connection().fallback.phase = Phase::Settled;
+        }
     }
-    if tcp.port() != 0 {
-        take_port(sk, tcp, None)?;
-        tcp.unbind(sk.bound_interface());
-    }
-    sk.connection().fallback.phase = Phase::Settled;
-    Ok(())
+    Ok(true)
 }
 
 pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
@@ -139,29 +148,16 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
     let Some(tcp) = decision.tcp() else {
         return sdp::listen(call, backlog);
     };
+    if super::phase(sk) == Phase::Open && !follows_route(sk, &tcp)? {
+        if let Err(e) = take_port(sk, &tcp, None) {
+            hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), None);
+        }
+    }
     match super::phase(sk) {
         Phase::Tcp => return tcp.listen(backlog),
         Phase::Settled => return sdp::listen(call, backlog),
         Phase::Open => {}
         _ => return Err(EINVAL.into()),
-    }
-    match route::of(sk) {
-        Route::Sdp => {
-            settle(sk, &tcp)?;
-            return sdp::listen(call, backlog);
-        }
-        Route::Tcp => {
-            hand_to_tcp(sk, &tcp, FallbackReason::Chosen, None);
-            return tcp.listen(backlog);
-        }
-        Route::Both => {}
-    }
-    if only_tcp(sk, &tcp) {
-        return tcp.listen(backlog);
-    }
-    if let Err(e) = take_port(sk, &tcp, None) {
-        hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), None);
-        return tcp.listen(backlog);
     }
     let listened = sk.state() == State::Listen;
     sdp::listen(call, backlog)?;

@@ -2,11 +2,10 @@
 
 //! connect(2): tries SDP first.
 
-use super::bind::{only_tcp, settle, take_port};
+use super::bind::{follows_route, take_port};
 use super::peer_cache::patience;
-use super::route;
 use super::to_tcp::hand_to_tcp;
-use crate::conn::fallback::{Phase, Route};
+use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
 use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::bind::give_port;
@@ -36,17 +35,13 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     loop {
         let seq = sk.event_seq();
         match super::phase(sk) {
-            Phase::Settled => {
+            phase @ (Phase::Settled | Phase::Sdp) => {
                 let mut name = *name;
-                if call.progress() == Progress::Unconnected {
+                if phase == Phase::Settled && call.progress() == Progress::Unconnected {
                     if let Some(tcp) = call.tcp() {
                         tcp.pre_connect(&mut name)?;
                     }
                 }
-                let to = Named::Address(name.destination(sk.is_v6())?);
-                return sdp::connect(call, &to, non_blocking);
-            }
-            Phase::Sdp => {
                 let to = Named::Address(name.destination(sk.is_v6())?);
                 return sdp::connect(call, &to, non_blocking);
             }
@@ -121,18 +116,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
         return Err(EISCONN.into());
     }
     let to = name.destination(sk.is_v6())?;
-    match route::of(sk) {
-        Route::Sdp => {
-            settle(sk, &tcp)?;
-            return Ok(ConnectStart::Else);
-        }
-        Route::Tcp => {
-            hand_to_tcp(sk, &tcp, FallbackReason::Chosen, None);
-            return Ok(ConnectStart::Else);
-        }
-        Route::Both => {}
-    }
-    if only_tcp(sk, &tcp) {
+    if follows_route(sk, &tcp)? {
         return Ok(ConnectStart::Else);
     }
     sk.connection().fallback.to = Some(to);

@@ -29,12 +29,11 @@ mod bind;
 mod connect;
 mod options;
 mod peer_cache;
-mod route;
 mod to_tcp;
 
 pub(super) use bind::listen;
+pub(super) use options::set_route;
 pub(super) use peer_cache::{answered, timeout_for, PeerCache};
-pub(super) use route::set as set_route;
 pub(super) use to_tcp::fall_back;
 
 use crate::conn::fallback::{Phase, Route};

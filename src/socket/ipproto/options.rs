@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets.
+//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets. By
+//! `SDP_ROUTE` the program selects SDP, TCP or both.
 
-use super::route;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::listen;
+use crate::sys::address::Address;
 use crate::sys::bindings as c;
+use crate::sys::errno::{EINVAL, EISCONN, ENOPROTOOPT};
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::family::{FallbackState, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
+use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
 
 /// setsockopt(2). TCP checks the value of such an option. If SDP does not support what the program
@@ -48,7 +51,7 @@ pub(super) fn set(
         tcp(&t)?;
         let r = sdp();
         if r.is_err() && !is_advice(level, name) {
-            if route::of(sk) == Route::Sdp {
+            if route(sk) == Route::Sdp {
                 return r;
             }
             let listened = sk.state() == State::Listen;
@@ -92,7 +95,7 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
     let decision = sk.decide();
     if let Some(tcp) = decision.tcp() {
         let open = super::phase(sk) == Phase::Open && sk.state() == State::Close;
-        if open && route::of(sk) != Route::Sdp {
+        if open && route(sk) != Route::Sdp {
             hand_to_tcp(sk, &tcp, FallbackReason::Option, None);
         }
     }
@@ -129,4 +132,42 @@ fn is_advice(level: i32, name: i32) -> bool {
         c::SOL_SOCKET => name as u32 == c::SO_TXREHASH,
         level => level == c::SOL_TCP && options.contains(&(name as u32)),
     }
+}
+
+/// Returns the protocols that the program wants for an undecided socket.
+pub(super) fn route(sk: &SdpSock) -> Route {
+    let route = sk.connection().fallback.route;
+    route.unwrap_or(Route::Sdp)
+}
+
+/// Sets `SDP_ROUTE`, before connect(2) or listen(2), or after a failed connect. Without locks.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT`: the socket has no TCP socket. `EISCONN`, `EINVAL`: the protocol is decided.
+/// `EINVAL`: the value is no route. Other errors: those of bind(2).
+pub(in crate::socket) fn set_route(sk: &SdpSock, value: i32) -> Result {
+    let decision = sk.decide();
+    let tcp = decision.tcp().ok_or(ENOPROTOOPT)?;
+    let route = Route::new(value).ok_or(EINVAL)?;
+    match (super::phase(sk), sk.state()) {
+        (Phase::Tcp, _) => return Err(ENOPROTOOPT.into()),
+        (Phase::Open | Phase::Settled, State::Close) => {}
+        (Phase::Open | Phase::Settled, State::Listen | State::SynSent | State::SynRecv) => {
+            return Err(EINVAL.into());
+        }
+        (Phase::Trying | Phase::Falling | Phase::Crossing, _) => return Err(EINVAL.into()),
+        _ => return Err(EISCONN.into()),
+    }
+    if route != Route::Sdp && tcp.port() == 0 && sk.port() != 0 {
+        // bound by SDP alone so far
+        let local = Address {
+            scope: sk.bound_interface() as u32,
+            ..sk.local()
+        };
+        tcp.bind(&Name::of(&local, sk.is_v6()))?;
+    }
+    let mut c = sk.connection();
+    (c.fallback.phase, c.fallback.route) = (Phase::Open, Some(route));
+    Ok(())
 }
