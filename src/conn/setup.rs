@@ -4,9 +4,9 @@
 
 use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
-use super::send_queue::SendQueue;
+use super::send_queue::{SendQueue, LARGE_CHUNK};
 use super::{Connection, SdpSock, FIRST_WINDOW};
-use crate::protocol::{Hello, ZeroCopy, MAX_MESSAGE};
+use crate::protocol::{self, Hello, Parameters, ZeroCopy, MAX_MESSAGE};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
@@ -49,12 +49,28 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     config
 }
 
-/// Returns how the new connection uses adverts. Messages are copied.
-pub(crate) fn zero_copy(sk: &SdpSock, endpoint: &Endpoint) -> ZeroCopy {
-    match endpoint.mapper().most_pages() == 0 || sk.is_seqpacket() {
-        true => ZeroCopy::Off,
-        false => ZeroCopy::On,
-    }
+/// Makes the protocol's state of a new connection with receive buffers of `size` bytes. `peer`: its
+/// receive size, MaxAdverts and credits. Messages are copied.
+pub(crate) fn protocol(
+    sk: &SdpSock,
+    endpoint: &Endpoint,
+    size: u32,
+    peer: (u32, u16, u16),
+) -> protocol::Connection {
+    let (remote_receive_size, remote_max_adverts, credits) = peer;
+    protocol::Connection::new(&Parameters {
+        local_receive_size: size,
+        remote_receive_size,
+        local_max_adverts: MAX_ADVERTS.into(),
+        remote_max_adverts,
+        posted: endpoint.posted_receives(),
+        credits,
+        desired_remote_size: LARGE_CHUNK as u32,
+        zero_copy: match endpoint.mapper().most_pages() == 0 || sk.is_seqpacket() {
+            true => ZeroCopy::Off,
+            false => ZeroCopy::On,
+        },
+    })
 }
 
 /// Returns the MaxMessage of a new connection, which is its `SO_RCVBUF` within bounds; 0 for a

@@ -8,13 +8,10 @@
 
 use super::release::{connecting, fail, release_transport, unreachable_error};
 use super::{bind, close, ipproto, local};
-use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
-use crate::protocol::{
-    self, Hello, HelloAck, IpVersion, Parameters, Records, ZeroCopy, CAP_MESSAGES,
-};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Records, CAP_MESSAGES};
 use crate::sys::address::{Address, Named};
 use crate::sys::debug::debug;
 use crate::sys::errno::{
@@ -307,21 +304,10 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         .fixed_buffer_peers
         .lock()
         .record(&service, ack.max_adverts);
-    let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
-    let mut protocol = protocol::Connection::new(&Parameters {
-        local_receive_size: c.rx_buffers.size(),
-        remote_receive_size: ack.actual_receive_size,
-        local_max_adverts: MAX_ADVERTS.into(),
-        remote_max_adverts: ack.max_adverts,
-        posted,
-        credits: ack.bufs,
-        desired_remote_size: LARGE_CHUNK as u32,
-        zero_copy: match &c.endpoint {
-            Some(endpoint) => setup::zero_copy(sk, endpoint),
-            None => ZeroCopy::Off,
-        },
-    });
-    if c.endpoint.as_ref().is_some_and(|e| e.qp().is_iwarp()) {
+    let endpoint = c.endpoint.as_ref().ok_or(ECONNABORTED)?;
+    let peer = (ack.actual_receive_size, ack.max_adverts, ack.bufs);
+    let mut protocol = setup::protocol(sk, endpoint, c.rx_buffers.size(), peer);
+    if endpoint.qp().is_iwarp() {
         // MPA: the connector sends first
         protocol.greet();
     }

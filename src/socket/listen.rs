@@ -8,11 +8,10 @@
 //! full, no reply is sent, and the peer retries, as after a lost SYN.
 
 use super::{bind, release};
-use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, BacklogSlot, Listener, SdpSock, Socket, FIN_TIME};
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, Records};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Records};
 use crate::sys::address::Address;
 use crate::sys::debug::debug;
 use crate::sys::errno::{EADDRINUSE, EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
@@ -216,26 +215,20 @@ fn connection_hash(local: &Address, remote: &Address) -> u32 {
 }
 
 fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSock>) -> Address {
-    match hello.ip_version {
-        IpVersion::V4 => Address {
-            ip: IpAddr::V4(Ipv4Addr::from(Hello::as_ipv4(*ip))),
-            port,
-            scope: 0,
-        },
-        IpVersion::V6 => {
-            let ip = Ipv6Addr::from(*ip);
-            let scope = if ip.is_unicast_link_local() {
-                request.ifindex
-            } else {
-                0
-            };
-            Address {
-                ip: IpAddr::V6(ip),
-                port,
-                scope,
-            }
-        }
-    }
+    let ip = match hello.ip_version {
+        IpVersion::V4 => IpAddr::V4(Ipv4Addr::from(Hello::as_ipv4(*ip))),
+        IpVersion::V6 => IpAddr::V6(Ipv6Addr::from(*ip)),
+    };
+    scoped(ip, port, request.ifindex)
+}
+
+/// Returns an address as the passive end has it, whose interface is `ifindex`.
+pub(super) fn scoped(ip: IpAddr, port: u16, ifindex: u32) -> Address {
+    let scope = match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => ifindex,
+        _ => 0,
+    };
+    Address { ip, port, scope }
 }
 
 /// Creates the socket of a new connection.
@@ -251,6 +244,8 @@ fn begin(
     // the connection is not accepted yet
     let (child, r) = slot.listener.charged(|| {
         let child = slot.listener.child()?;
+        let options = slot.listener.connection().options.clone();
+        child.connection().options = options;
         let r = enter(&child, local, remote).and_then(|()| prepare(&child, slot));
         Ok::<_, Error>((child, r))
     })?;
@@ -297,24 +292,15 @@ fn prepare(
         actual_receive_size: parts.size,
         max_message: setup::max_message(child),
     };
-    let options = slot.listener.connection().options.clone();
     let private_data = {
         let mut c = child.connection();
-        c.options = options;
-        c.protocol = Some(protocol::Connection::new(&Parameters {
-            local_receive_size: parts.size,
-            remote_receive_size: hello.local_receive_size,
-            local_max_adverts: MAX_ADVERTS.into(),
-            remote_max_adverts: hello.adverts(),
-            posted: parts.posted,
-            // none, if the connector sends the first message, which brings some credits
-            credits: match parts.endpoint.qp().is_iwarp() {
-                true => 0,
-                false => hello.bufs,
-            },
-            desired_remote_size: LARGE_CHUNK as u32,
-            zero_copy: setup::zero_copy(child, &parts.endpoint),
-        }));
+        // no credits, if the connector sends the first message, which brings some
+        let credits = match parts.endpoint.qp().is_iwarp() {
+            true => 0,
+            false => hello.bufs,
+        };
+        let peer = (hello.local_receive_size, hello.adverts(), credits);
+        c.protocol = Some(setup::protocol(child, &parts.endpoint, parts.size, peer));
         c.records = Records::new(ack.max_message, hello.max_message);
         c.slot = Some(slot.clone());
         parts.install(&mut c);

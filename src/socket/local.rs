@@ -8,12 +8,10 @@ use crate::conn::local::{LocalEnd, LocalRequest};
 use crate::conn::timers::Timer;
 use crate::conn::{setup, BacklogSlot, Connection, SdpSock};
 use crate::protocol::Records;
-use crate::sys::address::Address;
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ENETUNREACH, ETIMEDOUT};
 use crate::sys::net::sock::State;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{LinkId, Verdict};
-use core::net::IpAddr;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
@@ -64,18 +62,9 @@ pub(super) fn repeat(sk: &SdpSock, mut request: LocalRequest) {
     }
 }
 
-/// Returns the address of an end as the other end has it.
-fn seen(address: Address, ifindex: u32) -> Address {
-    let scope = match address.ip {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => ifindex,
-        _ => 0,
-    };
-    Address { scope, ..address }
-}
-
 /// Passes the request to a listener. If the listener accepts, both ends are connected.
 fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
-    let (to, from) = (seen(sk.remote(), ifindex), seen(sk.local(), ifindex));
+    let [to, from] = [sk.remote(), sk.local()].map(|a| listen::scoped(a.ip, a.port, ifindex));
     let (mut made, messages) = (None, sk.is_seqpacket());
     let prepare = |child: &ARef<SdpSock>, slot: &BacklogSlot| {
         made = Some((child.clone(), join(sk, child, slot)?));
@@ -97,12 +86,10 @@ fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
 fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
     let [mine, theirs] = LocalEnd::pair(sk, child)?;
     let id = mine.link.id();
-    let options = slot.listener.connection().options.clone();
     let (own_most, peer_most) = (setup::max_message(sk), setup::max_message(child));
     {
         let mut c = child.connection();
         c.records = Records::new(peer_most, own_most);
-        c.options = options;
         c.slot = Some(slot.clone());
         c.begin_local(theirs);
         child.set_state(State::SynRecv);
