@@ -19,6 +19,7 @@ use core::ops::Range;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+#[derive(Default)]
 pub(super) struct Call<'a> {
     /// Set once the call is counted and classified.
     begun: bool,
@@ -50,6 +51,7 @@ pub(super) struct Call<'a> {
 
 /// Bytes of a call that are sent by one method: a run of its memory ([`SendMsg::run`]), or several
 /// runs that are too short for zero copy.
+#[derive(Default)]
 struct Part {
     /// Byte range in the call.
     bytes: Range<usize>,
@@ -60,23 +62,9 @@ struct Part {
 impl<'a> Call<'a> {
     pub(super) fn new(notice: Option<&'a ZerocopyCompletion>, is_local: bool) -> Self {
         Call {
-            begun: false,
-            is_plain: false,
-            least: None,
-            part: Part {
-                bytes: 0..0,
-                zcopy: None,
-            },
-            longest: 0,
-            scattered: false,
-            asynchronous: false,
-            detached: false,
             is_local,
-            waits: false,
-            stopped: None,
             notice,
-            copied: false,
-            space: Space::default(),
+            ..Call::default()
         }
     }
 

@@ -87,26 +87,21 @@ impl Call<'_> {
         part: impl FnOnce(usize) -> (usize, usize),
     ) -> Result<usize> {
         let left = self.left();
+        let at = (end.reader.position() as u64).wrapping_add(ahead as u64);
         let found = end.reader.at(ahead);
         if end.link.mark() != mark {
             return Ok(0);
         }
-        let (given, n, skip) = match found {
+        let (read, n) = match found {
             Found::Bytes(bytes) => {
                 let (n, skip) = part(bytes.len());
                 let bytes = bytes.get(skip..).unwrap_or_default();
                 let bytes = bytes.get(..n.min(left)).unwrap_or(bytes);
-                if bytes.is_empty() && skip == 0 {
+                let n = bytes.len().saturating_add(skip);
+                if n == 0 {
                     return Ok(0);
                 }
-                let given = match self.discard {
-                    true => {
-                        to.skip(bytes.len());
-                        bytes.len()
-                    }
-                    false => to.give(bytes),
-                };
-                (given, bytes.len(), skip)
+                (self.give(to, bytes, (at, skip)), n)
             }
             Found::Block { start, offset, len } => {
                 let (n, how) = (part(len).0.min(left), (self.peek, self.discard));
@@ -124,20 +119,13 @@ impl Call<'_> {
             }
             Found::Nothing => return Ok(0),
         };
-        self.copied = self.copied.saturating_add(given);
-        let read = given.saturating_add(skip);
-        if self.peek {
-            let position = end.reader.position() as u64;
-            self.peeked = position
-                .wrapping_add(ahead as u64)
-                .wrapping_add(read as u64);
-        } else {
+        if !self.peek {
             end.consume(read);
         }
-        if given < n {
-            return Err(EFAULT.into());
+        match read < n {
+            true => Err(EFAULT.into()),
+            false => Ok(read),
         }
-        Ok(read)
     }
 }
 

@@ -220,20 +220,10 @@ impl Call<'_> {
             }
         };
         let bytes = next.of(memory.bytes().get(bytes).unwrap_or(&[]));
-        let n = bytes.len();
-        let given = if self.discard {
-            to.skip(n);
-            n
-        } else {
-            to.give(bytes)
-        };
-        self.copied = self.copied.saturating_add(given);
-        let read = given.saturating_add(next.skip);
-        if self.peek {
-            self.peeked = next.at.wrapping_add(read as u64);
-        }
+        let n = bytes.len().saturating_add(next.skip);
+        let read = self.give(to, bytes, (next.at, next.skip));
         self.done(memory, read);
-        if given < n || read == 0 {
+        if read < n || read == 0 {
             return Err(EFAULT.into());
         }
         Ok(NextBytes::Copied)

@@ -4,6 +4,7 @@
 
 use crate::conn::SdpSock;
 use crate::sys::errno::{EAGAIN, ENOTCONN};
+use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{State, RCV_SHUTDOWN};
 use kernel::prelude::*;
 
@@ -37,6 +38,30 @@ pub(super) enum NextBytes {
 impl Call<'_> {
     pub(super) fn left(&self) -> usize {
         self.len.saturating_sub(self.copied)
+    }
+
+    /// Copies bytes to the caller, unless it discards them: those from position `at` on, behind
+    /// `skip` bytes that are not for it. Returns the number of bytes read, skipped ones included.
+    #[inline]
+    pub(super) fn give(
+        &mut self,
+        to: &mut RecvMsg<'_>,
+        bytes: &[u8],
+        (at, skip): (u64, usize),
+    ) -> usize {
+        let given = match self.discard {
+            true => {
+                to.skip(bytes.len());
+                bytes.len()
+            }
+            false => to.give(bytes),
+        };
+        self.copied = self.copied.saturating_add(given);
+        let read = given.saturating_add(skip);
+        if self.peek {
+            self.peeked = at.wrapping_add(read as u64);
+        }
+        read
     }
 
     /// Returns the result of a call that must not wait for more; `None` if it may wait.
