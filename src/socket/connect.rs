@@ -7,7 +7,7 @@
 //! handles the HelloAck, [`refused`] an errno.
 
 use super::release::{connecting, fail, release_transport, unreachable_error};
-use super::{bind, close, ipproto, local};
+use super::{bind, close, local, netns};
 use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
@@ -267,7 +267,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         c.options.private_data(hello.encode())
     };
     resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;
-    let patience = ipproto::timeout_for(sk);
+    let patience = netns::timeout_for(sk);
     let done = {
         let mut c = sk.connection();
         // The reply may have arrived and another attempt may have started meanwhile.

@@ -2,10 +2,10 @@
 
 //! Last step of making a connection, on both sides.
 
-use super::ipproto;
+use super::netns;
 use super::release::destroy_unaccepted;
 use crate::conn::timers::Timer;
-use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
+use crate::conn::{keepalive, setup, BacklogSlot, FallbackReason, SdpSock};
 use crate::sys::net::sock::State;
 use crate::sys::net::trace;
 use crate::sys::time::{jiffies, seconds};
@@ -52,7 +52,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         }
     };
     if connecting {
-        ipproto::answered(sk);
+        netns::remember(sk, FallbackReason::Connected);
     }
     drop(wakeups);
     if let Some(slot) = slot {

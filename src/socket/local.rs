@@ -3,7 +3,7 @@
 //! connect(2) to a socket of the same network namespace: one function makes both ends.
 
 use super::establish::established;
-use super::{ipproto, listen, release};
+use super::{listen, netns, release};
 use crate::conn::local::{LocalEnd, LocalRequest};
 use crate::conn::timers::Timer;
 use crate::conn::{setup, BacklogSlot, Connection, SdpSock};
@@ -28,7 +28,7 @@ pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
         sk.connection().fallback.to = None;
         return Err(ENETUNREACH.into());
     }
-    let patience = ipproto::timeout_for(sk);
+    let patience = netns::timeout_for(sk);
     sk.connection().request_sent(sk, patience);
     let pause = FIRST_PAUSE;
     repeat(sk, LocalRequest { ifindex, pause });

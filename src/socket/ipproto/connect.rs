@@ -3,12 +3,12 @@
 //! connect(2): tries SDP first.
 
 use super::bind::{follows_route, take_port};
-use super::peer_cache::patience;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
 use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::bind::give_port;
+use crate::socket::netns::patience;
 use crate::socket::release::unreachable_error;
 use crate::socket::{close, connect as sdp};
 use crate::sys::address::{Address, Named};

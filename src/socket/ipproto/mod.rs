@@ -28,12 +28,10 @@
 mod bind;
 mod connect;
 mod options;
-mod peer_cache;
 mod to_tcp;
 
 pub(super) use bind::listen;
 pub(super) use options::set_route;
-pub(super) use peer_cache::{answered, timeout_for, PeerCache};
 pub(super) use to_tcp::fall_back;
 
 use crate::conn::fallback::{Phase, Route};

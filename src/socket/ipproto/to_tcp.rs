@@ -2,10 +2,10 @@
 
 //! Switches a descriptor to its TCP socket.
 
-use super::peer_cache::remember;
 use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
 use crate::conn::{FallbackReason, SdpSock, JOB_FALL_BACK};
+use crate::socket::netns::remember;
 use crate::sys::debug::debug;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};

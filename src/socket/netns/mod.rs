@@ -2,12 +2,13 @@
 
 //! State of a network namespace: ports, sockets and counters.
 
-mod fixed_buffer_peers;
+mod peers;
 mod ports;
 mod proc;
 
+pub(super) use peers::{patience, remember, timeout_for};
+
 use super::close;
-use super::ipproto::PeerCache;
 use crate::conn::stats::Stats;
 use crate::conn::SdpSock;
 use crate::memory::budget::{Account, Use};
@@ -18,7 +19,6 @@ use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use fixed_buffer_peers::FixedBufferPeers;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
@@ -26,6 +26,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
+use peers::{FixedBufferPeers, PeerCache};
 use ports::Ports;
 
 /// Memory of the machine in bytes per socket: gives the default limit of sockets of a namespace,

@@ -5,12 +5,12 @@
 //! parse them. `/proc/net/sdp_ipproto` shows the protocol of each `IPPROTO_SDP` socket, for which
 //! the other two files have no column.
 
+use super::peers::PeerCache;
 use super::Netns;
 use crate::conn::{FallbackReason, SdpSock};
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
-use crate::socket::ipproto::PeerCache;
 use crate::sys::address::Address;
 use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
 use core::fmt::{self, Write};

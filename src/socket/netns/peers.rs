@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+//! Tables of peers: the cache of destinations for `IPPROTO_SDP`, and services of OFED.
+//!
 //! Cache of destinations. Destinations without an SDP reply are in it: they are not tried again for
 //! a while. Hosts that have replied by SDP, even by a refusal, are in it, too: if such a host is
 //! silent, it is not assumed to lack SDP.
@@ -97,17 +99,17 @@ impl PeerCache {
     }
 
     /// Returns true if SDP need not be tried for this destination.
-    pub(super) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
+    pub(in crate::socket) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
         self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
     /// Returns true if the host has recently replied by SDP.
-    pub(super) fn answers(&self, ip: &IpAddr) -> bool {
+    pub(in crate::socket) fn answers(&self, ip: &IpAddr) -> bool {
         self.get(ip, 0) == Some(true)
     }
 
     /// Records the result of an attempt, if the result is likely to last.
-    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
+    pub(in crate::socket) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
             FallbackReason::Refused => {
                 self.set(ip, 0, true);
@@ -134,7 +136,7 @@ impl PeerCache {
     }
 
     /// Removes the entry of a destination.
-    pub(super) fn forget(&mut self, ip: &IpAddr, port: u16) {
+    pub(in crate::socket) fn forget(&mut self, ip: &IpAddr, port: u16) {
         for port in [port, 0] {
             if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
                 let _ = slot.take_if(|peer| peer.ip == *ip && peer.port == port);
@@ -144,7 +146,7 @@ impl PeerCache {
 }
 
 /// Returns the parameter `ipproto_wait` multiplied by `times`.
-pub(super) fn patience(sk: &SdpSock, times: u32) -> Jiffies {
+pub(in crate::socket) fn patience(sk: &SdpSock, times: u32) -> Jiffies {
     let wait = sk.params().ipproto_wait().max(1) as u32;
     milliseconds(wait.saturating_mul(times))
 }
@@ -156,15 +158,10 @@ pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
     patience(sk, if answers { KNOWN } else { 1 })
 }
 
-/// Records that SDP has connected.
-pub(in crate::socket) fn answered(sk: &SdpSock) {
-    remember(sk, FallbackReason::Connected);
-}
-
 /// Stores the result of an attempt to connect by SDP, if it concerns the host. The result is not
 /// stored if the program chose the interface or source address: its route may differ from that of
 /// others, or not exist.
-pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
+pub(in crate::socket) fn remember(sk: &SdpSock, why: FallbackReason) {
     let (to, requested) = {
         let c = sk.connection();
         (c.fallback.to, c.fallback.requested)
@@ -179,5 +176,46 @@ pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
     if let Some(to) = to.filter(tells) {
         let mut peer_cache = sk.netns().peer_cache.lock();
         peer_cache.add(&to.ip, to.port, why);
+    }
+}
+
+/// Maximum number of services recorded for one namespace; another one replaces the oldest.
+const MOST_SERVICES: usize = 64;
+
+/// Services whose SDP never requests larger receive buffers: OFED peers, recognised by the
+/// MaxAdverts of 1 in their HelloAck. A host may have services of both kinds.
+///
+/// A Hello to such a service announces large buffers, since their size cannot be changed later.
+/// Received Hellos are not recorded, because their sender may fake another host's address.
+///
+/// The services of one namespace, by address and port.
+pub(in crate::socket) struct FixedBufferPeers(KVec<(IpAddr, u16)>);
+
+impl FixedBufferPeers {
+    pub(in crate::socket) fn new() -> Result<Self> {
+        Ok(FixedBufferPeers(vec::with_capacity(
+            MOST_SERVICES,
+            GFP_KERNEL,
+        )?))
+    }
+
+    /// Returns true if the service is in the table.
+    pub(in crate::socket) fn has(&self, service: &Address) -> bool {
+        self.0.contains(&(service.ip, service.port))
+    }
+
+    /// Records the MaxAdverts that a service has announced.
+    pub(in crate::socket) fn record(&mut self, service: &Address, adverts: u16) {
+        let service = (service.ip, service.port);
+        match self.0.iter().position(|s| *s == service) {
+            Some(at) if adverts > 1 => drop(self.0.remove(at)),
+            None if adverts == 1 => {
+                if self.0.len() == MOST_SERVICES {
+                    let _ = self.0.remove(0);
+                }
+                let _ = self.0.push_within_capacity(service);
+            }
+            _ => {}
+        }
     }
 }
