@@ -111,3 +111,34 @@ def acceptor_sends_first(e):
         e.unread(near, 5)
         near.close()
         far.close()
+
+
+def frame(bits, data):
+    return b"MPA ID Rep Frame" + struct.pack(">HH", bits, len(data)) + data
+
+
+@case(reference=False, hosts=(2,), timeout=120)
+def not_sdp(e):
+    """The acceptor is not one of SDP, or sends before it may: connect(2) fails, and later ones
+    work. Private data of more than 512 bytes is left out: siw panics (docs/kernel-notes.md)."""
+    needs_siw(e)
+    replies = {
+        "bytes behind the reply": lambda bits, v2: frame(bits, v2 + raw.hello_ack()) + bytes(64),
+        "no HelloAck": lambda bits, v2: frame(bits, v2 + bytes(196)),
+        "no private data": frame,
+        "no MPA": lambda *_: b"HTTP/1.1 400 Bad" + bytes(4),
+        "nothing": lambda *_: b"",
+    }
+    for name, reply_of in replies.items():
+        server = either.listen(e, either.TCP)
+        near = e.socket()
+        task = e.task(e.error, near.connect, e.address(e.there, server.port ^ 0x8000))
+        far = either.accept(e, server)
+        bits, length = struct.unpack(">16xHH", far.recv(20, socket.MSG_WAITALL))
+        data = far.recv(length, socket.MSG_WAITALL)
+        far.sendall(reply_of(bits, data[:length - 92]))
+        far.close()
+        result = task.result()
+        e.check(result in ("ECONNREFUSED", "ECONNRESET", "EPROTO"), f"{name}: {result}")
+        server.close()
+    works(e, either.listen(e))
