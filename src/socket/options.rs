@@ -10,7 +10,7 @@ use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT, ENOTCONN};
 use crate::sys::net::options::{Answer, NewValue, OldValue};
 use crate::sys::net::sock::{Flag, State};
-use crate::sys::time::{jiffies, seconds};
+use crate::sys::time::{jiffies, seconds, Jiffies};
 use kernel::prelude::*;
 
 /// TCP's segment size before the peer's is known (RFC 9293), which programs see as the default.
@@ -172,13 +172,14 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
 
 /// Returns `TCP_INFO`, for the fields with an SDP equivalent.
 fn tcp_info(sk: &SdpSock) -> Answer<c::tcp_info> {
+    const SECOND: Jiffies = seconds(1);
     let mut c = sk.connection();
     c.counters();
     let mut info = Answer::<c::tcp_info>::new();
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
     if c.connected() || c.living_link().is_some() {
-        let idle = jiffies().wrapping_sub(c.alive.last) / const { seconds(1) };
+        let idle = jiffies().wrapping_sub(c.alive.last) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = match c.local {
             Some(_) => c.max_payload(),

@@ -174,8 +174,7 @@ pub(in crate::socket) fn remember(sk: &SdpSock, why: FallbackReason) {
             && !sk.is_own_address(to)
     };
     if let Some(to) = to.filter(tells) {
-        let mut peer_cache = sk.netns().peer_cache.lock();
-        peer_cache.add(&to.ip, to.port, why);
+        sk.netns().peer_cache.lock().add(&to.ip, to.port, why);
     }
 }
 
