@@ -7,7 +7,7 @@ use crate::memory::budget::Account;
 use crate::memory::pinned::Pinning;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
-use crate::transport::{Access, BlockId, Endpoint, Key, SendCompletion, Status};
+use crate::transport::{BlockId, Endpoint, Key, SendCompletion, Status};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -133,11 +133,11 @@ impl End {
     pub(super) fn advertise(
         &mut self,
         what: (usize, usize),
-        access: Access,
+        written: bool,
     ) -> Result<(BlockId, Key)> {
-        let block = self.post_block(what, access == Access::Write, PinTerm::Long)?;
+        let block = self.post_block(what, written, PinTerm::Long)?;
         let key = self.on(|c| {
-            c.register(block, access)
+            c.register(block)
                 .and_then(|key| c.flush().map(|()| key))
         })??;
         Ok((block, key))

@@ -35,7 +35,7 @@ use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
 use crate::sys::rdma::dma::Direction;
-use crate::transport::{Access, BlockId, SendWr, Status, Transfer};
+use crate::transport::{BlockId, SendWr, Status, Transfer};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -180,12 +180,12 @@ impl Raw {
 
     fn advertise(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
         let what = (number(words)?, number(words)?);
-        let access = match words.next() {
-            Some("read") => Access::Read,
-            Some("write") => Access::Write,
+        let written = match words.next() {
+            Some("read") => false,
+            Some("write") => true,
             _ => return Err(EINVAL),
         };
-        let (block, key) = self.end.advertise(what, access)?;
+        let (block, key) = self.end.advertise(what, written)?;
         let handle = self.keep(block)?;
         give(number(words)?, &[key.address, key.rkey.into(), handle])
     }

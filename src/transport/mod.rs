@@ -111,10 +111,10 @@ pub(crate) use crate::sys::netns::Net;
 pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
-pub(crate) use crate::sys::rdma::mr::{Access, Key};
+pub(crate) use crate::sys::rdma::mr::Key;
 pub(crate) use crate::sys::rdma::queues::Status;
 pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
-pub(crate) use crate::sys::rdma::send::message::SendWr;
-pub(crate) use crate::sys::rdma::send::queue::{SendCompletion, Unacknowledged};
+pub(crate) use crate::sys::rdma::send::requests::SendWr;
+pub(crate) use crate::sys::rdma::send::{SendCompletion, Unacknowledged};
 
 use crate::sys::rdma::cm::SERVICE_ID;

@@ -7,7 +7,7 @@ use super::tx_blocks::Next;
 use super::{by_read, by_write, REST};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::time::jiffies;
-use crate::transport::{Access, BlockSpan, SendWr, Transfer};
+use crate::transport::{BlockSpan, SendWr, Transfer};
 use kernel::prelude::*;
 
 /// Next part of the stream to send.
@@ -129,7 +129,7 @@ impl Connection {
                 let block = memory.id;
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
-                    match endpoint.register(block, Access::Read) {
+                    match endpoint.register(block) {
                         Ok(key) => self.zcopy.with(|z| z.blocks.registered(key.into())),
                         Err(e) if e == ENOSPC => {}
                         Err(e) if e == EIO => return Err(e),

@@ -12,7 +12,7 @@ use crate::memory::spares::BlockPool;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Access, Endpoint, Pinned, Watch};
+use crate::transport::{Endpoint, Pinned, Watch};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -119,11 +119,10 @@ impl<'a> PinnedCall<'a> {
     pub(super) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
-        access: Access,
         cookie: u64,
     ) -> Option<Advert<Posted>> {
         let memory = self.post(endpoint)?;
-        match endpoint.register(memory.id, access) {
+        match endpoint.register(memory.id) {
             Ok(key) => Some(Advert::new(memory, key.into(), cookie)),
             Err(_) => {
                 self.memory = endpoint.take_back(memory.id).ok();

@@ -13,7 +13,6 @@ use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
-use crate::transport::Access;
 
 /// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
 /// written, which count as received. If the result is 0, the call continues as without an advert. A
@@ -69,7 +68,7 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> bool {
     } = &mut *c;
     let parts = endpoint.as_mut().zip(zcopy.get_mut()).filter(|_| fits);
     let sink = parts.and_then(|(endpoint, z)| {
-        z.sink = memory.advertise(endpoint, Access::Write, z.next_cookie());
+        z.sink = memory.advertise(endpoint, z.next_cookie());
         z.sink.as_ref()
     });
     let offered = sink.is_some();

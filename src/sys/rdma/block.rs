@@ -15,14 +15,14 @@
 //! Pinning may wait for the program's memory without limit. So the device is held only from `map`
 //! to `release`, where no step waits for a program.
 //!
-//! While the device or the peer may access the memory, the [`super::send::queue::SendQueue`] owns
-//! the block.
+//! While the device or the peer may access the memory, the [`super::send::SendQueue`] owns the
+//! block.
 
 use super::super::deferred::{Destroy, DropInWorker};
 use super::super::pin::Pages;
 use super::dma::Direction;
 use super::mapper::Mapper;
-use super::sg::SgMapping;
+use super::mr::SgMapping;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -14,14 +14,14 @@ use super::context::Context;
 use super::cq::{Arming, EndpointEvents};
 use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
-use super::mr::{Access, Key};
+use super::mr::Key;
 use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
 use super::queues::{Sizes, Status};
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::blocks::{BlockId, BlockSpan, Transfer};
-use super::send::message::SendWr;
-use super::send::queue::{SendCompletion, SendParts, SendQueue, Unacknowledged};
+use super::send::requests::SendWr;
+use super::send::{SendCompletion, SendParts, SendQueue, Unacknowledged};
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -277,7 +277,7 @@ queue_methods! {
     fn post_block_span(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result =
         self.send.post_block_span(message, payload);
     fn block_payload(&mut self, payload: &BlockSpan) -> u32 = self.send.block_payload(payload);
-    fn register(&mut self, block: BlockId, access: Access) -> Result<Key> = self.send.register(block, access);
+    fn register(&mut self, block: BlockId) -> Result<Key> = self.send.register(block);
     fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result = self.send.invalidate(block, cookie);
     fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> = self.send.transfer(block, t);
     fn can_read(&self) -> bool = self.send.most_reads() > 0;

@@ -43,7 +43,6 @@ pub(crate) mod queues;
 pub(crate) mod receive;
 pub(crate) mod route;
 pub(crate) mod send;
-mod sg;
 mod use_count;
 
 /// Returns the owner name of the module's objects, for the RDMA core.

@@ -2,10 +2,9 @@
 
 //! Common parts of the queues of a QP.
 //!
-//! A [`super::receive::ReceiveQueue`] owns the posted receive buffers, a
-//! [`super::send::queue::SendQueue`] the memory of messages in flight, until their completion or
-//! the destruction of the QP. Work requests are first queued in them, then posted to the device
-//! together, with a single doorbell.
+//! A [`super::receive::ReceiveQueue`] owns the posted receive buffers, a [`super::send::SendQueue`]
+//! the memory of messages in flight, until their completion or the destruction of the QP. Work
+//! requests are first queued in them, then posted to the device together, with a single doorbell.
 
 use super::super::bindings as c;
 use super::super::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
@@ -20,7 +19,7 @@ const SEND_SLOTS: u16 = 31;
 pub(crate) const MAX_SGES: u8 = 2;
 /// Maximum number of memory segments in one RDMA READ or WRITE, for rxe's 512 bytes of a work
 /// request.
-const GATHER: u8 = 19;
+pub(super) const GATHER: u8 = 19;
 /// Maximum size in bytes of a message that is copied for sending (inline if the device has space),
 /// and of a header.
 pub(crate) const MAX_COPIED: usize = 64;

@@ -113,7 +113,13 @@ impl ReceiveQueue {
             ..Default::default()
         };
         wr.__bindgen_anon_1.wr_id = number;
+        let this = core::ptr::from_mut(wr);
         *slot = Some((b, mapping));
+        if let Some(last) = self.queued.checked_sub(1).map(|n| self.index(n)) {
+            if let Some(last) = self.parts.wrs.get_mut(last) {
+                last.next = this;
+            }
+        }
         self.queued = self.queued.saturating_add(1);
         self.posted = self.posted.saturating_add(1);
         Ok(())
@@ -127,23 +133,16 @@ impl ReceiveQueue {
         if self.queued == 0 {
             return Ok(());
         }
-        let wrs = self.parts.wrs.as_mut_ptr();
-        let mut first = core::ptr::null_mut();
-        for i in (0..self.queued).rev() {
-            // SAFETY: The index is below the length of the vector.
-            let wr = unsafe { wrs.add(self.index(i)) };
-            // SAFETY: The slots own these elements, which have no other users.
-            unsafe { (*wr).next = first };
-            first = wr;
-        }
         // INVARIANT: No request is queued any more. A request that the device has not accepted
         // stays in its slot.
+        let first = self.queued_from;
         self.queued_from = self.index(self.queued);
         self.queued = 0;
+        let first = self.parts.wrs.get_mut(first).ok_or(EINVAL)?;
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
-        // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
-        // that its slot owns until the completion or the destruction of the QP. The slot has the
-        // buffer's only `Memory`, so the CPU cannot access it meanwhile.
+        // dropped. `post` has linked the requests, and the driver copies them. Each request is for
+        // a buffer that its slot owns until the completion or the destruction of the QP. The slot
+        // has the buffer's only `Memory`, so the CPU cannot access it meanwhile.
         let ret = to_result(unsafe { c::sdp_h_ib_post_recv(self.qp.raw(), first) });
         self.broken = ret.is_err();
         ret

@@ -18,15 +18,17 @@
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
 use super::super::dma::Direction;
-use super::super::mr::Key;
-use super::super::sg::SgMapping;
+use super::super::mr::{Key, SgMapping};
+use super::super::queues::GATHER;
 use crate::sys::vec::filled;
 use kernel::alloc;
 use kernel::prelude::*;
 
 /// Maximum number of blocks at a time.
 const BLOCKS: usize = 16;
-/// Maximum number of queued requests with blocks before posting.
+/// Maximum number of SGEs in a request with a block.
+pub(super) const MAX_LIST: usize = GATHER as usize;
+/// Maximum number of queued requests with the most SGEs before posting.
 const LISTS: usize = 4;
 
 /// Identifies a block of a queue.
@@ -43,15 +45,6 @@ impl BlockId {
         index: u8::MAX,
         number: 0,
     };
-
-    /// Makes the id of a block; `number` distinguishes it from other blocks with this index.
-    pub(in super::super) fn new(index: u8, number: u32) -> Self {
-        BlockId { index, number }
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.index.into()
-    }
 }
 
 /// An RDMA READ or WRITE.
@@ -74,7 +67,6 @@ pub(crate) struct Transfer {
 /// Part of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSpan {
-    /// Block.
     pub(crate) block: BlockId,
     pub(crate) offset: u32,
     /// Number of bytes.
@@ -86,7 +78,7 @@ pub(super) struct BlockEntry<T: Send + 'static> {
     number: u32,
     block: OwnedBlock<T>,
     /// Number of incomplete work requests.
-    pub(super) users: u16,
+    users: u16,
     /// Set when IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
     /// Key of the block as the target of own READs, until its release. iWARP has one for both ends.
@@ -94,11 +86,6 @@ pub(super) struct BlockEntry<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> BlockEntry<T> {
-    pub(super) fn add_user(&mut self) -> Result {
-        self.users = self.users.checked_add(1).ok_or(EBUSY)?;
-        Ok(())
-    }
-
     pub(super) fn sg(&mut self) -> Result<&mut SgMapping> {
         self.block.sg_mut().ok_or(EINVAL)
     }
@@ -119,31 +106,22 @@ impl<T: Send + 'static> BlockEntry<T> {
 pub(in super::super) struct BlockTable<T: Send + 'static> {
     entries: KVec<Option<BlockEntry<T>>>,
     next: u32,
-    /// SGE lists of [`list`](Self::list) entries each, for queued requests.
-    pub(super) sges: KVec<c::ib_sge>,
-    pub(super) gather: u8,
-    pub(super) used: usize,
+    /// SGEs of queued requests: the first `used`.
+    sges: KVec<c::ib_sge>,
+    used: usize,
     /// Number of READs in flight.
     pub(super) reads: u16,
 }
 
 impl<T: Send + 'static> BlockTable<T> {
-    /// Makes an empty table; a work request can have up to `gather` segments.
-    pub(in super::super) fn new(gather: u8) -> Self {
+    pub(in super::super) const fn new() -> Self {
         BlockTable {
             entries: KVec::new(),
             next: 0,
             sges: KVec::new(),
-            gather,
             used: 0,
             reads: 0,
         }
-    }
-
-    /// Returns the number of SGEs in a list: for a transfer, or for a message from a block with its
-    /// header.
-    pub(super) fn list(&self) -> usize {
-        usize::from(self.gather).max(2)
     }
 
     /// Allocates the tables if they are missing. Does not sleep.
@@ -151,7 +129,7 @@ impl<T: Send + 'static> BlockTable<T> {
         if self.entries.is_empty() {
             let charged = alloc::flags::GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
             let flags = GFP_ATOMIC | charged;
-            let n = self.list().saturating_mul(LISTS);
+            let n = MAX_LIST.saturating_mul(LISTS);
             self.sges = filled(n, flags, c::ib_sge::default)?;
             self.entries = filled(BLOCKS, flags, || None)?;
         }
@@ -166,33 +144,39 @@ impl<T: Send + 'static> BlockTable<T> {
             .ok_or(ENOENT)
     }
 
-    fn entry(&mut self, index: u8) -> Option<&mut BlockEntry<T>> {
-        self.entries.get_mut(usize::from(index))?.as_mut()
-    }
-
-    /// Records the completion of a work request with this memory.
-    pub(super) fn unused(&mut self, index: u8) {
-        if let Some(l) = self.entry(index) {
-            l.users = l.users.saturating_sub(1);
+    /// Records that a work request with the block is queued.
+    pub(super) fn begin_use(&mut self, block: BlockId, is_read: bool) {
+        if let Ok(entry) = self.find(block) {
+            entry.users = entry.users.saturating_add(1);
         }
+        self.reads = self.reads.saturating_add(is_read.into());
     }
 
-    /// Records the completion of a transfer.
-    pub(super) fn moved(&mut self, read: bool) {
-        self.reads = self.reads.saturating_sub(read.into());
-    }
-
-    /// Records the end of the peer's access.
-    pub(super) fn invalidated(&mut self, index: u8) {
-        if let Some(l) = self.entry(index) {
-            l.ending = false;
-            if let Ok(sg) = l.sg() {
+    /// Records the completion of a work request with the block, which has ended the peer's access
+    /// if `invalidated`.
+    pub(super) fn end_use(&mut self, block: BlockId, is_read: bool, invalidated: bool) {
+        self.reads = self.reads.saturating_sub(is_read.into());
+        let Ok(entry) = self.find(block) else { return };
+        entry.users = entry.users.saturating_sub(1);
+        if invalidated {
+            entry.ending = false;
+            if let Ok(sg) = entry.sg() {
                 sg.invalidated();
             }
         }
     }
 
-    /// Marks all SGE lists as free: no queued work request uses one.
+    /// Copies the SGEs of a queued request to where they stay until it is posted. `None`: no space;
+    /// post the queued requests first.
+    pub(super) fn keep_list(&mut self, list: &[c::ib_sge]) -> Option<*mut c::ib_sge> {
+        let end = self.used.saturating_add(list.len());
+        let place = self.sges.get_mut(self.used..end)?;
+        place.copy_from_slice(list);
+        self.used = end;
+        Some(place.as_mut_ptr())
+    }
+
+    /// Marks all SGEs as free: no queued work request uses one.
     pub(super) fn lists_are_free(&mut self) {
         self.used = 0;
     }
@@ -224,7 +208,10 @@ impl<T: Send + 'static> BlockTable<T> {
             ending: false,
             sink: None,
         });
-        Ok(BlockId::new(index as u8, number))
+        Ok(BlockId {
+            index: index as u8,
+            number,
+        })
     }
 
     /// Returns a block that nothing can access any more.
@@ -237,7 +224,7 @@ impl<T: Send + 'static> BlockTable<T> {
         if entry.users != 0 || entry.sink.is_none() && entry.sg()?.is_registered() {
             return Err(EBUSY);
         }
-        let place = self.entries.get_mut(block.index());
+        let place = self.entries.get_mut(usize::from(block.index));
         Ok(place.and_then(Option::take).ok_or(ENOENT)?.block)
     }
 
