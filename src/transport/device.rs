@@ -3,12 +3,11 @@
 //! Handles added and removed devices. A [`Service`] is the module's registration with RDMA.
 
 use super::accept::Acceptor;
-use super::listen::open;
+use super::listen;
 use super::registry::{self, DeviceEntry, Registry};
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::vec;
 use crate::sys::work::Worker;
-use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
 
@@ -16,18 +15,19 @@ use kernel::prelude::*;
 const DEVICES: usize = 1 << 15;
 
 /// Client of the RDMA core.
-struct Devices<O>(PhantomData<fn() -> O>);
+struct Devices;
 
-impl<O: Acceptor> Client for Devices<O> {
+impl Client for Devices {
     fn added(device: &DeviceRef) -> Result {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
+        let open = registry.open.ok_or(ENODEV)?;
         // Allocates everything first: listeners must not be dropped under the lock.
         let mut listens = vec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
         vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
             // A port that cannot be opened does not prevent the use of the device.
-            match open::<O>(device, port.number) {
+            match open(device, port.number) {
                 Ok(id) => drop(listens.push_within_capacity((port.number, id))),
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
             }
@@ -79,7 +79,7 @@ fn notify(device: &DeviceRef) {
 /// for the removals.
 pub(crate) struct Service {
     // Dropped in this order: the workqueue destroys the objects that the client's devices wait for.
-    client: Option<KBox<dyn Send + Sync>>,
+    client: Option<Registration<Devices>>,
     _worker: Worker,
 }
 
@@ -95,9 +95,8 @@ pub(crate) fn start<O: Acceptor>() -> Result<Service> {
         client: None,
         _worker: Worker::start()?,
     };
-    registry::lock()?.open = Some(open::<O>);
-    let registration = Registration::<Devices<O>>::new()?;
-    service.client = Some(KBox::new(registration, GFP_KERNEL)?);
+    registry::lock()?.open = Some(listen::open::<O>);
+    service.client = Some(Registration::new()?);
     Ok(service)
 }
 

@@ -82,8 +82,7 @@ impl State {
             if let Some(ready) = unsafe { &*self.ready.get() } {
                 ready.ready(self.sent);
             }
-            // the waiter for the last use polls
-            let _ = self.uses.end();
+            self.uses.end();
         }
     }
 }
@@ -183,10 +182,9 @@ impl Cq {
         if context.uses.is_over() {
             return;
         }
-        if !context.uses.end() {
-            while !context.uses.is_over() {
-                fsleep(Delta::from_micros(10));
-            }
+        context.uses.end();
+        while !context.uses.is_over() {
+            fsleep(Delta::from_micros(10));
         }
         // SAFETY: `uses` is zero, and only `&mut self` allows to begin a use.
         let ready = unsafe { (*context.ready.get()).take() };

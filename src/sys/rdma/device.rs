@@ -15,19 +15,17 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use kernel::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Relaxed, Release};
 use kernel::sync::{new_mutex, Arc, Mutex, MutexGuard};
-use kernel::time::{msecs_to_jiffies, Jiffies};
-use kernel::types::Opaque;
+use kernel::time::{delay::fsleep, Delta};
 
-/// `MAX_SCHEDULE_TIMEOUT`.
-const FOREVER: Jiffies = Jiffies::MAX >> 1;
+/// Pause between two checks for the end of all uses (ms).
+const PAUSE: u32 = 10;
 /// Time for connections to disconnect when their device is removed (ms).
-const PATIENCE_MS: u32 = 250;
+const PATIENCE: u32 = 250;
 /// Time after which a waiting removal of a device is logged (s).
 const LONG: u32 = 10;
 
@@ -39,9 +37,8 @@ const LONG: u32 = 10;
 #[pin_data]
 struct Device {
     raw: NonNull<c::ib_device>,
+    driver: c::rdma_driver_id,
     virt: bool,
-    rxe: bool,
-    siw: bool,
     iwarp: bool,
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
@@ -52,35 +49,17 @@ struct Device {
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,
-    /// Completed when the last of `uses` has ended.
-    #[pin]
-    unused: Unused,
 }
 
-/// A `struct completion` that can be waited for with a time limit.
-#[pin_data]
-struct Unused {
-    #[pin]
-    inner: Opaque<bindings::completion>,
-}
-
-impl Unused {
-    fn new() -> impl PinInit<Self> {
-        pin_init!(Unused {
-            // SAFETY: `slot` is space for a completion, which stays where it is.
-            inner <- Opaque::ffi_init(|slot| unsafe { bindings::init_completion(slot) }),
+impl Device {
+    /// Waits for the end of all uses. Returns false if it takes longer than `ms`.
+    fn wait_unused(&self, ms: u32) -> bool {
+        (0..=ms / PAUSE).any(|n| {
+            if n != 0 {
+                fsleep(Delta::from_millis(PAUSE.into()));
+            }
+            self.uses.is_over()
         })
-    }
-
-    fn complete_all(&self) {
-        // SAFETY: `new` has initialised the completion.
-        unsafe { bindings::complete_all(self.inner.get()) }
-    }
-
-    /// Waits. Returns true if the wait timed out.
-    fn wait(&self, time: Jiffies) -> bool {
-        // SAFETY: Initialised by `new`; removals run in a context that may sleep.
-        unsafe { bindings::wait_for_completion_timeout(self.inner.get(), time) == 0 }
     }
 }
 
@@ -106,9 +85,7 @@ impl Clone for DeviceRef {
 
 impl Drop for DeviceRef {
     fn drop(&mut self) {
-        if self.0.uses.end() {
-            self.0.unused.complete_all();
-        }
+        self.0.uses.end();
     }
 }
 
@@ -151,13 +128,13 @@ impl DeviceRef {
     }
 
     pub(super) fn is_rxe(&self) -> bool {
-        self.0.rxe
+        self.0.driver == c::rdma_driver_id_RDMA_DRIVER_RXE
     }
 
     /// Returns true for soft iWARP, whose completions of sends are unreliable
     /// (docs/kernel-notes.md).
     pub(super) fn is_siw(&self) -> bool {
-        self.0.siw
+        self.0.driver == c::rdma_driver_id_RDMA_DRIVER_SIW
     }
 
     /// Returns true if connections are iWARP's: over TCP, by `iw_cm`.
@@ -336,9 +313,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             // SAFETY: `ib_core` passes a device that is being registered.
             virt: unsafe { c::ib_uses_virt_dma(raw.as_ptr()) },
             // SAFETY: The device is valid.
-            rxe: unsafe { (*raw.as_ptr()).ops.driver_id } == c::rdma_driver_id_RDMA_DRIVER_RXE,
-            // SAFETY: The device is valid.
-            siw: unsafe { (*raw.as_ptr()).ops.driver_id } == c::rdma_driver_id_RDMA_DRIVER_SIW,
+            driver: unsafe { (*raw.as_ptr()).ops.driver_id },
             // SAFETY: The device is valid, and each one has a port 1.
             iwarp: unsafe { c::rdma_cap_iw_cm(raw.as_ptr(), 1) },
             removing: AtomicFlag::new(false),
@@ -346,7 +321,6 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             vector: Atomic::new(0),
             resets <- new_mutex!((), "ib_sdp_resets"),
             uses: UseCount::one(),
-            unused <- Unused::new(),
         }),
         GFP_KERNEL,
     )?;
@@ -354,52 +328,41 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
     // device.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
-        unused(device);
+        end::<C>(device);
         return Err(e);
     }
     // The device keeps this use until `remove`. The use must not be dropped before that.
     let device = core::mem::ManuallyDrop::new(device);
     // SAFETY: The field is moved out of a value that is neither used nor dropped again.
-    let arc = unsafe { core::ptr::read(&device.0) };
+    let data = Arc::into_raw(unsafe { core::ptr::read(&device.0) });
     // SAFETY: Called for the registered client and the device being added to it.
-    unsafe {
-        c::ib_set_client_data(
-            raw.as_ptr(),
-            CLIENT.0.get(),
-            Arc::into_raw(arc).cast_mut().cast(),
-        )
-    };
+    unsafe { c::ib_set_client_data(raw.as_ptr(), CLIENT.0.get(), data.cast_mut().cast()) };
     Ok(())
 }
 
-/// Waits until all uses have ended, including this one.
-fn unused(device: DeviceRef) {
-    let state = device.0.clone();
-    state.removing.store(true, Release);
-    drop(device);
-    while state.unused.wait(FOREVER) {}
+extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
+    if !data.is_null() {
+        // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
+        // INVARIANT: `data` has held one use since `add`.
+        end::<C>(DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) }));
+    }
 }
 
-extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
-    if data.is_null() {
-        return;
-    }
-    // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
-    // INVARIANT: `data` has held one use since `add`.
-    let device = DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) });
-    device.0.removing.store(true, Release);
-    C::removed(&device);
+/// Removes a device from the client, and waits until all uses have ended, including this one.
+fn end<C: Client>(device: DeviceRef) {
     let state = device.0.clone();
+    state.removing.store(true, Release);
+    C::removed(&device);
     drop(device);
-    if state.unused.wait(msecs_to_jiffies(PATIENCE_MS)) {
+    if !state.wait_unused(PATIENCE) {
         state.removal_overdue.store(true, Release);
         if let Some(device) = DeviceRef::of(&state) {
             C::expedite(&device);
         }
     }
-    if state.unused.wait(msecs_to_jiffies(LONG * 1000)) {
-        // SAFETY: By the invariants the device is registered: `ib_core` waits for this function.
+    if !state.wait_unused(LONG * 1000) {
+        // SAFETY: `ib_core` waits for the caller, so the device is registered, or being so.
         unsafe { c::sdp_h_ib_warn_removal(state.raw.as_ptr(), LONG) };
     }
-    while state.unused.wait(FOREVER) {}
+    while !state.wait_unused(LONG * 1000) {}
 }

@@ -49,10 +49,8 @@ impl UseCount {
         false
     }
 
-    /// Ends a use. Returns true for the last one: all actions of the other users have happened
-    /// then.
-    #[must_use]
-    pub(super) fn end(&self) -> bool {
-        self.0.fetch_sub(1, Full) == 1
+    /// Ends a use. After the last one, [`UseCount::is_over`] returns true.
+    pub(super) fn end(&self) {
+        self.0.fetch_sub(1, Full);
     }
 }

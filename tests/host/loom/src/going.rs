@@ -8,13 +8,11 @@
 
 use crate::use_count::UseCount;
 use loom::cell::UnsafeCell;
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 struct Device {
     uses: UseCount,
-    /// The completion `unused`.
-    unused: (Mutex<bool>, Condvar),
     /// Owned by the driver, which frees it after the removal. loom reports any later access.
     raw: UnsafeCell<()>,
     /// List of devices, in which connections find the device until its removal.
@@ -41,10 +39,7 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        if self.0.uses.end() {
-            *self.0.unused.0.lock().unwrap() = true;
-            self.0.unused.1.notify_all();
-        }
+        self.0.uses.end();
     }
 }
 
@@ -60,11 +55,9 @@ impl Device {
         let device = first.0.clone();
         *device.listed.lock().unwrap() = false;
         drop(first);
-        let mut unused = device.unused.0.lock().unwrap();
-        while !*unused {
-            unused = device.unused.1.wait(unused).unwrap();
+        while !device.uses.is_over() {
+            thread::yield_now();
         }
-        drop(unused);
         assert!(Use::of(&device).is_none(), "a use after the last");
         device.raw.with_mut(|_| ());
     }
@@ -76,7 +69,6 @@ fn all_orders(users: &'static [fn(&Arc<Device>)], changes: usize) {
     model.check(move || {
         let device = Arc::new(Device {
             uses: UseCount::one(),
-            unused: (Mutex::new(false), Condvar::new()),
             raw: UnsafeCell::new(()),
             listed: Mutex::new(true),
         });

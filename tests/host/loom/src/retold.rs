@@ -32,7 +32,7 @@ impl Cq {
         }
         let told = self.ready.with(|_| self.who.load(Ordering::Relaxed));
         assert_ne!(told, 0, "a use, and nobody to tell");
-        let _ = self.uses.end();
+        self.uses.end();
         told
     }
 
@@ -42,10 +42,9 @@ impl Cq {
     }
 
     fn end(&self) {
-        if !self.uses.end() {
-            while !self.uses.is_over() {
-                thread::yield_now();
-            }
+        self.uses.end();
+        while !self.uses.is_over() {
+            thread::yield_now();
         }
         self.set(0);
     }
