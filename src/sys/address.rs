@@ -149,7 +149,7 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
 }
 
 /// Parses a `struct sockaddr_in`.
-fn read_in(bytes: &[u8]) -> Result<Address> {
+pub(super) fn read_in(bytes: &[u8]) -> Result<Address> {
     let b: &[u8; SOCKADDR_IN_LEN] = bytes
         .get(..SOCKADDR_IN_LEN)
         .and_then(|b| b.try_into().ok())
@@ -162,7 +162,7 @@ fn read_in(bytes: &[u8]) -> Result<Address> {
 }
 
 /// Parses a `struct sockaddr_in6`; the scope id may be missing.
-fn read_in6(bytes: &[u8]) -> Result<Address> {
+pub(super) fn read_in6(bytes: &[u8]) -> Result<Address> {
     let b: &[u8; SOCKADDR_IN6_MIN_LEN] = bytes
         .get(..SOCKADDR_IN6_MIN_LEN)
         .and_then(|b| b.try_into().ok())

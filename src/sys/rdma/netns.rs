@@ -3,9 +3,9 @@
 //! Network namespaces and addresses for RDMA.
 
 use super::super::bindings as c;
-use crate::sys::address::{write_in, write_in6, Address, AF_INET, AF_INET6};
+use crate::sys::address::{read_in, read_in6, write_in, write_in6, Address, AF_INET, AF_INET6};
 use crate::sys::netns::Net;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::IpAddr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
@@ -57,31 +57,11 @@ pub(super) fn sockaddr_with_port(a: &Address) -> Storage {
 
 /// Returns the address in a C form; `None` for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
-    let p = core::ptr::from_ref(storage);
-    // SAFETY: Every address begins with its family; all bytes of `storage` are initialised.
-    let family = unsafe { p.cast::<u16>().read() };
-    match family {
-        AF_INET => {
-            // SAFETY: The family shows that this is a `sockaddr_in`, which is plain data.
-            let sin = unsafe { p.cast::<c::sockaddr_in>().read() };
-            let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
-            Some(Address {
-                ip: IpAddr::V4(ip),
-                port: u16::from_be(sin.sin_port),
-                scope: 0,
-            })
-        }
-        AF_INET6 => {
-            // SAFETY: The family shows that this is a `sockaddr_in6`, which is plain data.
-            let sin6 = unsafe { p.cast::<c::sockaddr_in6>().read() };
-            // SAFETY: Every view of the union is plain bytes.
-            let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
-            Some(Address {
-                ip: IpAddr::V6(ip),
-                port: u16::from_be(sin6.sin6_port),
-                scope: sin6.sin6_scope_id,
-            })
-        }
+    // SAFETY: A `sockaddr_storage` is longer, and all of its bytes are initialised.
+    let bytes = unsafe { &*core::ptr::from_ref(storage).cast::<[u8; 28]>() };
+    match u16::from_ne_bytes([bytes[0], bytes[1]]) {
+        AF_INET => read_in(bytes).ok(),
+        AF_INET6 => read_in6(bytes).ok(),
         _ => None,
     }
 }

@@ -56,13 +56,6 @@ struct Found {
     found: AtomicFlag,
 }
 
-/// Path records of a route.
-pub(super) struct Path {
-    pub(super) primary: *mut c::sa_path_rec,
-    pub(super) inbound: *mut c::sa_path_rec,
-    pub(super) outbound: *mut c::sa_path_rec,
-}
-
 impl Route {
     fn raw(&self) -> *mut c::rdma_cm_id {
         self.raw.as_ptr()
@@ -73,8 +66,14 @@ impl Route {
         unsafe { &*(*self.raw()).context.cast::<Found>() }
     }
 
-    pub(crate) fn is_found(&self) -> bool {
-        self.context().found.load(Acquire)
+    /// Returns the id once the path is found.
+    fn found(&self) -> Result<&c::rdma_cm_id> {
+        match self.context().found.load(Acquire) {
+            // SAFETY: By the invariants the id is alive. From now on `rdma_cm` writes to it only
+            // when it is destroyed.
+            true => Ok(unsafe { self.raw.as_ref() }),
+            false => Err(EINVAL),
+        }
     }
 
     /// Resolves the path, after [`RouteEvent::AddressFound`].
@@ -83,29 +82,22 @@ impl Route {
         to_result(unsafe { c::rdma_resolve_route(self.raw(), timeout_ms.max(1) as c_ulong) })
     }
 
-    /// Returns the device, once the address is found, for comparison.
+    /// Returns true if this device has the path.
     ///
     /// The device stays at least until the id is destroyed, but only `rdma_cm` may use it.
     pub(crate) fn is_at(&self, device: &super::device::DeviceRef) -> bool {
-        // SAFETY: By the invariants the id is alive. The device is set once, before the event of
-        // `AddressFound`, and only compared.
-        self.is_found() && device.is(unsafe { (*self.raw()).device })
+        self.found().is_ok_and(|id| device.is(id.device))
     }
 
     /// Returns the port of the device, once the path is found.
     pub(crate) fn device_port(&self) -> Result<u32> {
-        if !self.is_found() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the invariants the id is alive; the port does not change any more.
-        Ok(unsafe { (*self.raw()).port_num })
+        Ok(self.found()?.port_num)
     }
 
     /// Returns the P_Key of the path, once it is found.
     pub(crate) fn pkey(&self) -> Result<u16> {
-        let (path, _) = self.path()?;
         // SAFETY: The path record is valid as long as the id, and does not change any more.
-        Ok(u16::from_be(unsafe { (*path.primary).pkey }))
+        Ok(u16::from_be(unsafe { (*self.path()?.path_rec).pkey }))
     }
 
     /// Returns the local address, once the path is found.
@@ -115,23 +107,16 @@ impl Route {
 
     /// Returns the local address and the peer's, with port 0, once the path is found.
     pub(super) fn addresses(&self) -> Result<(Address, Address)> {
-        if !self.is_found() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the invariants the id is alive; its addresses do not change any more.
-        let a = unsafe { &(*self.raw()).route.addr };
+        let a = &self.found()?.route.addr;
         let address = |a| netns::address(a).map(|a| Address { port: 0, ..a });
         address(&a.src_addr).zip(address(&a.dst_addr)).ok_or(EINVAL)
     }
 
-    /// Returns the interface index, once the path is found.
+    /// Returns the interface index, 0 before the path is found.
     pub(crate) fn ifindex(&self) -> u32 {
-        if !self.is_found() {
-            return 0;
-        }
-        // SAFETY: By the invariants the id is alive; its interface does not change any more.
-        let i = unsafe { (*self.raw()).route.addr.dev_addr.bound_dev_if };
-        u32::try_from(i).unwrap_or(0)
+        let of = |id: &c::rdma_cm_id| id.route.addr.dev_addr.bound_dev_if;
+        self.found()
+            .map_or(0, |id| u32::try_from(of(id)).unwrap_or(0))
     }
 
     /// Returns the service level for a priority (`SO_PRIORITY`).
@@ -145,22 +130,13 @@ impl Route {
         Ok(unsafe { c::sdp_h_service_level(self.raw(), priority) })
     }
 
-    /// Returns path records and GID, once the path is found.
-    pub(super) fn path(&self) -> Result<(Path, *const c::ib_gid_attr)> {
-        if !self.is_found() {
-            return Err(EINVAL);
+    /// Returns the route with its path records and GID, once the path is found.
+    pub(super) fn path(&self) -> Result<&c::rdma_route> {
+        let route = &self.found()?.route;
+        match route.num_pri_alt_paths < 1 || route.path_rec.is_null() {
+            true => Err(EINVAL),
+            false => Ok(route),
         }
-        // SAFETY: By the invariants the id is alive; its route does not change any more.
-        let route = unsafe { &(*self.raw()).route };
-        if route.num_pri_alt_paths < 1 || route.path_rec.is_null() {
-            return Err(EINVAL);
-        }
-        let path = Path {
-            primary: route.path_rec,
-            inbound: route.path_rec_inbound,
-            outbound: route.path_rec_outbound,
-        };
-        Ok((path, route.addr.dev_addr.sgid_attr))
     }
 }
 
