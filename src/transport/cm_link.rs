@@ -126,8 +126,7 @@ impl<O: Upcalls> CmLink<O> {
         let events = Arc::new(events, GFP_KERNEL)?;
         let endpoint = Endpoint::new(|| {
             let spare = registry::take_queues(device);
-            let endpoint =
-                verbs::Endpoint::new(device, config.receive_slots, config.inline, spare, events)?;
+            let endpoint = verbs::Endpoint::new(device, config, spare, events)?;
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;

@@ -13,7 +13,7 @@ use crate::sys::deferred::{Destroy, DropInWorker};
 use crate::sys::errno::EADDRINUSE;
 use crate::sys::rdma::cm::reason;
 use crate::sys::rdma::device::DeviceRef;
-use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
+use crate::sys::rdma::listen::{Incoming, ListenId, Listener};
 use crate::sys::vec;
 use crate::sys::work::ModuleRef;
 use core::cell::Cell;
@@ -25,24 +25,24 @@ use kernel::prelude::*;
 struct CmHandler<O>(PhantomData<fn() -> O>);
 
 impl<O: Acceptor> Listener for CmHandler<O> {
-    fn request(incoming: &Incoming<'_>) -> Answer {
+    fn request(incoming: &Incoming<'_>) -> Option<u32> {
         let Ok(port) = u16::try_from(incoming.service.wrapping_sub(SERVICE_ID)) else {
-            return Answer::Reject(reason::NO_SERVICE);
+            return Some(reason::NO_SERVICE);
         };
         let device = registry::lock()
             .ok()
             .and_then(|r| r.find(|d| incoming.is_at(d)));
         // `None`: the device is being removed.
         let Some(device) = device else {
-            return Answer::Reject(reason::NO_SERVICE);
+            return Some(reason::NO_SERVICE);
         };
         let Ok((net, ifindex)) = incoming.net(&destination(incoming.data)) else {
-            return Answer::Reject(reason::NO_SERVICE);
+            return Some(reason::NO_SERVICE);
         };
         // A QP with a larger MTU than its port would lose every message of several packets.
         let port_mtu = device.port_mtu(incoming.device_port);
         if port_mtu.is_ok_and(|most| incoming.path_mtu > most) {
-            return Answer::Reject(reason::PATH_MTU);
+            return Some(reason::PATH_MTU);
         }
         let request = Request {
             incoming,
@@ -54,10 +54,10 @@ impl<O: Acceptor> Listener for CmHandler<O> {
         };
         let answer = match O::request(&request) {
             // Used only if no link was made.
-            Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
-            Verdict::Reject => Answer::Reject(reason::CONSUMER),
-            Verdict::Unknown => Answer::Reject(reason::NO_SERVICE),
-            Verdict::Drop => Answer::Silence,
+            Verdict::Accepted => return Some(reason::NO_RESOURCES),
+            Verdict::Reject => Some(reason::CONSUMER),
+            Verdict::Unknown => Some(reason::NO_SERVICE),
+            Verdict::Drop => None,
         };
         request.abort();
         answer

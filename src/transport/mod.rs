@@ -103,13 +103,13 @@ pub(crate) use device::{start, Service};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
-pub(crate) use upcalls::{Config, LinkId, Upcalls, Verdict};
+pub(crate) use upcalls::{LinkId, Upcalls, Verdict};
 
 pub(crate) use crate::memory::notify::Watch;
 pub(crate) use crate::memory::pinned::Pinned;
 pub(crate) use crate::sys::netns::Net;
 pub(crate) use crate::sys::rdma::buffer::Sge;
-pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
+pub(crate) use crate::sys::rdma::cm::{Config, REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::mr::Key;
 pub(crate) use crate::sys::rdma::queues::Status;

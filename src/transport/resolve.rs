@@ -122,8 +122,7 @@ impl<O: Upcalls> Lookup<O> {
         let (source, destination, tos) = (w.source, w.destination, w.tos);
         drop(query);
 
-        let last = self.put(LookupState::Nothing)?;
-        drop(last);
+        let mut last = LookupState::Nothing;
         let mut id = self.found.lock();
         if let LookupState::Over = &*id {
             return Err(ENODEV);
@@ -131,19 +130,12 @@ impl<O: Upcalls> Lookup<O> {
         // Callbacks may run at once, and find the id when the lock is released.
         let begun = new.begin(source.as_ref(), &destination, tos, time);
         if begun.is_ok() {
-            *id = LookupState::By(new);
+            last = core::mem::replace(&mut *id, LookupState::By(new));
         }
         drop(id);
+        // without the lock, like that of `new`: both wait for callbacks
+        drop(last);
         begun.map_err(error)
-    }
-
-    /// Changes the state, unless the search has ended.
-    fn put(&self, to: LookupState) -> Result<LookupState> {
-        let mut id = self.found.lock();
-        match &*id {
-            LookupState::Over => Err(ENODEV),
-            _ => Ok(core::mem::replace(&mut *id, to)),
-        }
     }
 
     /// Returns true if there is time for another attempt.
@@ -330,9 +322,7 @@ impl<O: Upcalls> Resolver<O> {
         let parameters = RequestParameters {
             service: SERVICE_ID | u64::from(port),
             data: hello,
-            retry_count: inner.config.retry_count,
-            cm_retries: inner.config.cm_retries,
-            mtu_steps: inner.config.mtu_steps,
+            config: &inner.config,
             priority,
         };
         let own = inner.own()?;

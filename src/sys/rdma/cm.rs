@@ -6,7 +6,7 @@
 //! a reference to a connection's id in a callback.
 
 use super::super::bindings as c;
-use super::cm_id::{on_event, on_iw_event, RawId, RNR_RETRY};
+use super::cm_id::{on_event, on_iw_event, RNR_RETRY};
 pub(crate) use super::cm_id::{
     reason, CmEvent, CmEvents, CmId, OwnParameters, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
 };
@@ -24,19 +24,28 @@ use kernel::sync::Arc;
 /// repeated every 1.5 s.
 const RESPONSE_TIMEOUT: u8 = 18;
 
+/// Parameters of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    /// Number of posted receive buffers.
+    pub(crate) receive_slots: u16,
+    /// Maximum size of a message that is copied into the work request (inline), in bytes.
+    pub(crate) inline: u16,
+    /// Retries of a message that the peer does not acknowledge, up to 7; rxe treats 7 as unlimited.
+    pub(crate) retry_count: u8,
+    /// Retries of a REQ, REP or DREQ, up to 15.
+    pub(crate) cm_retries: u8,
+    /// Number of steps by which a request's path MTU is below the route's; each halves it.
+    pub(crate) mtu_steps: u8,
+}
+
 /// Contents of a REQ besides the route and [`OwnParameters`].
 pub(crate) struct RequestParameters<'a> {
     /// Service ID to connect to.
     pub(crate) service: u64,
     /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REQUEST_DATA],
-    /// Retries of a message that the other end does not acknowledge, up to 7; rxe treats 7 as
-    /// unlimited.
-    pub(crate) retry_count: u8,
-    /// Retries of a REQ, REP or DREQ, up to 15.
-    pub(crate) cm_retries: u8,
-    /// Number of steps by which the path MTU is below the route's.
-    pub(crate) mtu_steps: u8,
+    pub(crate) config: &'a Config,
     /// `SO_PRIORITY`, if it selects the service level instead of the path record.
     pub(crate) priority: Option<i32>,
 }
@@ -80,20 +89,20 @@ impl OwnedCmId {
     /// Makes a new connection, for [`OwnedCmId::request`].
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<Self> {
         let events = Context::new(events)?;
-        let raw = if device.is_iwarp() {
-            RawId::Iw(iw_cm::create(device, on_iw_event, events.as_ptr())?)
+        let id = if device.is_iwarp() {
+            CmId::Iw(iw_cm::create(device, on_iw_event, events.as_ptr())?)
         } else {
             // SAFETY: The device is in use; the context lives as long as the id.
             let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
-            RawId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
+            CmId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
         };
-        // INVARIANT: `raw` was made above.
-        Ok(Self::with(raw, events, device))
+        // INVARIANT: `id` was made above.
+        Ok(Self::with(id, events, device))
     }
 
-    fn with(raw: RawId, events: Context<Arc<dyn CmEvents>>, device: &DeviceRef) -> Self {
+    fn with(connection: CmId, events: Context<Arc<dyn CmEvents>>, device: &DeviceRef) -> Self {
         OwnedCmId {
-            connection: CmId { raw },
+            connection,
             replied: AtomicFlag::new(false),
             hello: None,
             events,
@@ -105,19 +114,19 @@ impl OwnedCmId {
     ///
     /// # Safety
     ///
-    /// The caller is the callback of that REQ, owns the id `raw` of `device`, and passes it on, on
+    /// The caller is the callback of that REQ, owns the id of `device`, and passes it on, on
     /// success only.
     pub(super) unsafe fn adopt(
-        raw: RawId,
+        id: &CmId,
         device: &DeviceRef,
         events: Arc<dyn CmEvents>,
     ) -> Result<Self> {
         let events = Context::new(events)?;
         // SAFETY: The id is alive, and its manager reads the context and the handler only for
         // callbacks, which do not run during this one.
-        unsafe { raw.set_context(events.as_ptr()) };
+        unsafe { id.set_context(events.as_ptr()) };
         // INVARIANT: The context was set above; the caller has passed the id on.
-        Ok(Self::with(raw, events, device))
+        Ok(Self::with(id.again(), events, device))
     }
 
     /// Sends REP.
@@ -128,12 +137,30 @@ impl OwnedCmId {
     pub(crate) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
-        let r = self.connection.reply(p, data);
-        if r.is_err() && matches!(self.connection.raw, RawId::Ib(_)) {
-            // no REP was sent, so no event about one follows: the request can be dropped
-            self.replied.store(false, Relaxed);
-        }
-        r
+        let id = match self.connection {
+            CmId::Ib(id) => id.as_ptr(),
+            CmId::Iw(id) => {
+                let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, data);
+                // SAFETY: By the invariants the id is alive; the driver copies the private data.
+                return to_result(unsafe { c::iw_cm_accept(id.as_ptr(), &mut param) });
+            }
+        };
+        let mut param = c::ib_cm_rep_param {
+            qp_num: p.qp,
+            starting_psn: p.psn,
+            private_data: data.as_ptr().cast(),
+            private_data_len: REPLY_DATA as u8,
+            responder_resources: p.reads_in,
+            initiator_depth: p.reads_out,
+            rnr_retry_count: RNR_RETRY,
+            ..Default::default()
+        };
+        // SAFETY: By the invariants the id is alive; the private data has the given length, and is
+        // copied by the call.
+        let sent = to_result(unsafe { c::ib_send_cm_rep(id, &mut param) });
+        // without a REP no event about one follows: the request can be dropped
+        self.replied.store(sent.is_ok(), Relaxed);
+        sent
     }
 
     /// Reverses [`OwnedCmId::adopt`]: the id belongs to the caller again, without a handler.
@@ -145,15 +172,14 @@ impl OwnedCmId {
     /// # Errors
     ///
     /// Not after [`OwnedCmId::reply`]: the event of an unanswered REP may arrive at any time.
-    pub(super) unsafe fn give_back(self) -> Result<RawId, Self> {
+    pub(super) unsafe fn give_back(self) -> Result<(), Self> {
         if self.replied.load(Relaxed) {
             return Err(self);
         }
         let this = core::mem::ManuallyDrop::new(self);
-        let raw = this.connection.raw;
         // SAFETY: As in `adopt`: no callback runs meanwhile. The id is destroyed when the callback
         // returns an error, and no further callback runs.
-        unsafe { raw.set_context(core::ptr::null_mut()) };
+        unsafe { this.connection.set_context(core::ptr::null_mut()) };
         // SAFETY: The fields are moved out of a value that is neither used nor dropped again. The
         // id has no context any more.
         drop(unsafe {
@@ -162,18 +188,13 @@ impl OwnedCmId {
                 core::ptr::read(&this._device),
             )
         });
-        Ok(raw)
-    }
-
-    /// Returns true if `raw`, which is only compared, is this connection's id.
-    pub(super) fn is(&self, raw: RawId) -> bool {
-        self.connection.raw == raw
+        Ok(())
     }
 
     /// Sends an MPA request, prepared by [`OwnedCmId::request`]. Context: process; waits for the
     /// peer's TCP.
     pub(crate) fn connect(&mut self) -> Result {
-        let (RawId::Iw(id), Some((param, hello))) = (self.connection.raw, &mut self.hello) else {
+        let (CmId::Iw(id), Some((param, hello))) = (&self.connection, &mut self.hello) else {
             return Err(EINVAL);
         };
         param.private_data = hello.as_ptr().cast();
@@ -193,9 +214,9 @@ impl OwnedCmId {
         own: &OwnParameters,
         p: &RequestParameters<'_>,
     ) -> Result<bool> {
-        let id = match self.connection.raw {
-            RawId::Ib(id) => id.as_ptr(),
-            RawId::Iw(id) => {
+        let id = match self.connection {
+            CmId::Ib(id) => id.as_ptr(),
+            CmId::Iw(id) => {
                 let (local, mut remote) = route.addresses()?;
                 remote.port = iw_cm::tcp_port(p.service as u16);
                 // SAFETY: By the invariants the id is alive; `&mut self` keeps it from being used.
@@ -205,19 +226,19 @@ impl OwnedCmId {
                 return Ok(true);
             }
         };
-        let (path, gid) = route.path()?;
+        let path = route.path()?;
         // SAFETY: A complete path record, which the route keeps; it is plain data.
-        let mut primary = unsafe { core::ptr::read(path.primary) };
+        let mut primary = unsafe { core::ptr::read(path.path_rec) };
         // 1 is the code of 256 bytes, the minimum.
-        primary.mtu = primary.mtu.saturating_sub(p.mtu_steps).max(1);
+        primary.mtu = primary.mtu.saturating_sub(p.config.mtu_steps).max(1);
         if let Some(priority) = p.priority {
             primary.sl = route.service_level(priority)?;
         }
         let mut param = c::ib_cm_req_param {
             primary_path: &mut primary,
-            primary_path_inbound: path.inbound,
-            primary_path_outbound: path.outbound,
-            ppath_sgid_attr: gid,
+            primary_path_inbound: path.path_rec_inbound,
+            primary_path_outbound: path.path_rec_outbound,
+            ppath_sgid_attr: path.addr.dev_addr.sgid_attr,
             service_id: p.service.to_be(),
             qp_num: own.qp,
             qp_type: c::ib_qp_type_IB_QPT_RC,
@@ -228,9 +249,9 @@ impl OwnedCmId {
             initiator_depth: own.reads_out,
             remote_cm_response_timeout: RESPONSE_TIMEOUT,
             local_cm_response_timeout: RESPONSE_TIMEOUT,
-            retry_count: p.retry_count.min(7),
+            retry_count: p.config.retry_count.min(7),
             rnr_retry_count: RNR_RETRY,
-            max_cm_retries: p.cm_retries.min(15),
+            max_cm_retries: p.config.cm_retries.min(15),
             ..Default::default()
         };
         // SAFETY: By the invariants the id is alive, and `&mut self` keeps a second request from
@@ -244,7 +265,7 @@ impl OwnedCmId {
 impl Drop for OwnedCmId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and owned. `destroy` waits for callbacks.
-        unsafe { self.connection.raw.destroy() };
+        unsafe { self.connection.destroy() };
         // The context, which is a field, is dropped after this.
     }
 }

@@ -73,56 +73,15 @@ pub(crate) trait CmEvents: Send + Sync + 'static {
     fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
 }
 
-/// Reference to a connection that has another owner.
+/// An id of either connection manager. A reference is to a connection that has another owner.
 ///
 /// # Invariants
 ///
-/// `raw` is a live id.
-pub(crate) struct CmId {
-    pub(super) raw: RawId,
-}
-
-/// An id of either connection manager.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum RawId {
+/// The id is alive.
+#[derive(PartialEq, Eq)]
+pub(crate) enum CmId {
     Ib(NonNull<c::ib_cm_id>),
     Iw(iw_cm::Id),
-}
-
-impl RawId {
-    /// Sets the context and the handler; null: events are dropped.
-    ///
-    /// # Safety
-    ///
-    /// The id is alive, and its manager does not call back meanwhile.
-    pub(super) unsafe fn set_context(self, context: *mut c_void) {
-        match self {
-            // SAFETY: Promised by the caller.
-            RawId::Ib(mut id) => unsafe {
-                id.as_mut().context = context;
-                id.as_mut().cm_handler = Some(on_event);
-            },
-            // SAFETY: Promised by the caller.
-            RawId::Iw(mut id) => unsafe {
-                id.as_mut().context = context;
-                id.as_mut().cm_handler = Some(on_iw_event);
-            },
-        }
-    }
-
-    /// Destroys an id, and waits for its callbacks.
-    ///
-    /// # Safety
-    ///
-    /// The id is the caller's. Not called in a callback of the id.
-    pub(super) unsafe fn destroy(self) {
-        match self {
-            // SAFETY: Promised by the caller.
-            RawId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
-            // SAFETY: Promised by the caller.
-            RawId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
-        }
-    }
 }
 
 /// This end of a connection, in a REQ or REP.
@@ -137,11 +96,54 @@ pub(crate) struct OwnParameters {
 }
 
 impl CmId {
+    /// Returns another `CmId` of the same id, for its owner.
+    pub(super) fn again(&self) -> Self {
+        // INVARIANT: The id is alive.
+        match *self {
+            CmId::Ib(id) => CmId::Ib(id),
+            CmId::Iw(id) => CmId::Iw(id),
+        }
+    }
+
+    /// Sets the context and the handler; null: events are dropped.
+    ///
+    /// # Safety
+    ///
+    /// The id's manager does not call back meanwhile.
+    pub(super) unsafe fn set_context(&self, context: *mut c_void) {
+        match *self {
+            // SAFETY: By the invariants the id is alive. The caller promises the rest.
+            CmId::Ib(mut id) => unsafe {
+                id.as_mut().context = context;
+                id.as_mut().cm_handler = Some(on_event);
+            },
+            // SAFETY: By the invariants the id is alive. The caller promises the rest.
+            CmId::Iw(mut id) => unsafe {
+                id.as_mut().context = context;
+                id.as_mut().cm_handler = Some(on_iw_event);
+            },
+        }
+    }
+
+    /// Destroys an id, and waits for its callbacks.
+    ///
+    /// # Safety
+    ///
+    /// The id is the caller's, and is not used again. Not called in a callback of the id.
+    pub(super) unsafe fn destroy(&self) {
+        match *self {
+            // SAFETY: Promised by the caller.
+            CmId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
+            // SAFETY: Promised by the caller.
+            CmId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
+        }
+    }
+
     /// Returns the id of `ib_cm`. `None` on iWARP, where TCP does this work.
     fn ib(&self) -> Option<*mut c::ib_cm_id> {
-        match self.raw {
-            RawId::Ib(id) => Some(id.as_ptr()),
-            RawId::Iw(_) => None,
+        match self {
+            CmId::Ib(id) => Some(id.as_ptr()),
+            CmId::Iw(_) => None,
         }
     }
 
@@ -156,30 +158,6 @@ impl CmId {
         // SAFETY: By the invariants the id is alive; both results are writable.
         to_result(unsafe { c::ib_cm_init_qp_attr(id, &mut attr, &mut mask) })?;
         Ok((attr, mask))
-    }
-
-    pub(super) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
-        let id = match self.raw {
-            RawId::Ib(id) => id.as_ptr(),
-            RawId::Iw(id) => {
-                let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, data);
-                // SAFETY: By the invariants the id is alive; the driver copies the private data.
-                return to_result(unsafe { c::iw_cm_accept(id.as_ptr(), &mut param) });
-            }
-        };
-        let mut param = c::ib_cm_rep_param {
-            qp_num: p.qp,
-            starting_psn: p.psn,
-            private_data: data.as_ptr().cast(),
-            private_data_len: REPLY_DATA as u8,
-            responder_resources: p.reads_in,
-            initiator_depth: p.reads_out,
-            rnr_retry_count: RNR_RETRY,
-            ..Default::default()
-        };
-        // SAFETY: By the invariants the id is alive; the private data has the given length, and is
-        // copied by the call.
-        to_result(unsafe { c::ib_send_cm_rep(id, &mut param) })
     }
 
     /// Sends RTU.
@@ -202,14 +180,14 @@ impl CmId {
 
     /// Sends DREQ, repeatedly until a reply arrives. Requires an established connection.
     pub(crate) fn disconnect(&self) -> Result {
-        match self.raw {
-            RawId::Ib(id) => {
+        match self {
+            CmId::Ib(id) => {
                 // SAFETY: By the invariants the id is alive; there is no private data.
                 to_result(unsafe { c::ib_send_cm_dreq(id.as_ptr(), core::ptr::null(), 0) })
             }
             // Sends TCP's FIN behind all messages; waits for an `iw_cm_connect` in progress.
             // SAFETY: By the invariants the id is alive.
-            RawId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
+            CmId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
         }
     }
 
@@ -236,13 +214,12 @@ impl CmId {
 /// # Safety
 ///
 /// Called by the id's handler, with the id and its context.
-unsafe fn pass_on(raw: RawId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
+unsafe fn pass_on(id: CmId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
     if !context.is_null() {
         // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is
         // destroyed; that waits for this call.
         let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
-        // INVARIANT: The id is alive during the callback.
-        events.clone().event(&CmId { raw }, event);
+        events.clone().event(&id, event);
     }
     // 0: the manager must not destroy the id; the `OwnedCmId` does.
     0
@@ -283,8 +260,9 @@ pub(super) extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_e
         // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: no alternate paths.
         _ => return 0,
     };
+    // INVARIANT: The id is alive during the callback.
     // SAFETY: `ib_cm` passes a live id, whose context it does not change.
-    unsafe { pass_on(RawId::Ib(raw), (*id).context, what) }
+    unsafe { pass_on(CmId::Ib(raw), (*id).context, what) }
 }
 
 pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_event) -> c_int {
@@ -316,6 +294,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
         (c::iw_cm_event_type_IW_CM_EVENT_CLOSE, _) => CmEvent::DisconnectRequest,
         _ => return 0,
     };
+    // INVARIANT: The id is alive during the callback.
     // SAFETY: `iw_cm` passes a live id, whose context it does not change.
-    unsafe { pass_on(RawId::Iw(raw), (*id).context, what) }
+    unsafe { pass_on(CmId::Iw(raw), (*id).context, what) }
 }

@@ -10,6 +10,7 @@ use super::super::bindings as c;
 use super::super::debug::debug;
 use super::block::OwnedBlock;
 use super::buffer::Buffer;
+use super::cm::Config;
 use super::context::Context;
 use super::cq::{Arming, EndpointEvents};
 use super::device::DeviceRef;
@@ -109,12 +110,11 @@ impl<T: Send + 'static> Endpoint<T> {
     /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
-        receive_slots: u16,
-        inline: u16,
+        config: &Config,
         spare: Option<QueueSet>,
         events: Arc<dyn EndpointEvents>,
     ) -> Result<Self> {
-        let sizes = Sizes::new(device, receive_slots, inline);
+        let sizes = Sizes::new(device, config.receive_slots, config.inline);
         // All steps that can fail come before the QP, so that no error path has to destroy a QP.
         let fits = |q: &QueueSet| q.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {

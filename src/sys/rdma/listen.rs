@@ -7,7 +7,7 @@
 
 use super::super::bindings as c;
 use super::cm::OwnedCmId;
-use super::cm_id::{reason, CmEvents, RawId, REQUEST_DATA, SERVICE_ID};
+use super::cm_id::{reason, CmEvents, CmId, REQUEST_DATA, SERVICE_ID};
 use super::device::DeviceRef;
 use super::iw_cm;
 use super::netns;
@@ -22,18 +22,11 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// Decision on a request that was not adopted.
-pub(crate) enum Answer {
-    /// Sends a REJ with this reason.
-    Reject(u32),
-    /// No reply, so that the peer repeats the request.
-    Silence,
-}
-
 pub(crate) trait Listener: 'static {
     /// Handles a request. Context: process, may sleep; all connection setup of the host waits
-    /// meanwhile. The result is ignored if the request was adopted and not given back.
-    fn request(request: &Incoming<'_>) -> Answer;
+    /// meanwhile. Returns the reason to reject the request; `None`: no reply, so that the peer
+    /// repeats it. Ignored if the request was adopted and not given back.
+    fn request(request: &Incoming<'_>) -> Option<u32>;
 }
 
 /// A listening service ID at one device.
@@ -42,7 +35,7 @@ pub(crate) trait Listener: 'static {
 ///
 /// Each id counts one listen, which [`Drop`] ends.
 pub(crate) struct ListenId {
-    ids: [Option<RawId>; 2],
+    ids: [Option<CmId>; 2],
     _device: DeviceRef,
 }
 
@@ -59,14 +52,14 @@ impl ListenId {
     /// `EINVAL`: the service has another listener. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
         let mut this = ListenId {
-            ids: [None; 2],
+            ids: [None, None],
             _device: device.clone(),
         };
         if device.is_iwarp() {
             for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
                 let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16)?;
                 // INVARIANT: The id listens.
-                *place = id.map(RawId::Iw);
+                *place = id.map(CmId::Iw);
             }
         } else {
             // SAFETY: The device is in use.
@@ -75,7 +68,7 @@ impl ListenId {
             };
             let id = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
             // INVARIANT: `ib_cm` has counted this listen.
-            this.ids[0] = Some(RawId::Ib(id));
+            this.ids[0] = Some(CmId::Ib(id));
         }
         Ok(this)
     }
@@ -83,7 +76,7 @@ impl ListenId {
 
 impl Drop for ListenId {
     fn drop(&mut self) {
-        for id in self.ids.into_iter().flatten() {
+        for id in self.ids.iter().flatten() {
             // SAFETY: By the invariants this listen was not ended. The last waits for callbacks.
             unsafe { id.destroy() };
         }
@@ -97,7 +90,7 @@ impl Drop for ListenId {
 /// `id` is the new id that its manager made for the request, and `ib` is the request, if it is
 /// `ib_cm`'s. Unless `adopted`, this callback decides on the id.
 pub(crate) struct Incoming<'a> {
-    id: RawId,
+    id: CmId,
     ib: Option<&'a c::ib_cm_event>,
     device: *mut c::ib_device,
     pub(crate) service: u64,
@@ -151,7 +144,7 @@ impl Incoming<'_> {
             return Err(EBUSY);
         }
         // SAFETY: By the invariants this is the request's callback, which owns the id.
-        let id = unsafe { OwnedCmId::adopt(self.id, device, events) }?;
+        let id = unsafe { OwnedCmId::adopt(&self.id, device, events) }?;
         // INVARIANT: From now on the `OwnedCmId` owns the id.
         self.adopted.set(true);
         Ok(id)
@@ -163,7 +156,7 @@ impl Incoming<'_> {
     ///
     /// Returns the id if it is not that of [`Incoming::adopt`], or if a REP was sent.
     pub(crate) fn give_back(&self, id: OwnedCmId) -> Result<(), OwnedCmId> {
-        if !self.adopted.get() || !id.is(self.id) {
+        if !self.adopted.get() || *id != self.id {
             return Err(id);
         }
         // SAFETY: `Incoming` exists only within the callback, so this is the same one.
@@ -188,7 +181,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
     let p = unsafe { &event.param.req_rcvd };
     // INVARIANT: By the calling convention of `ib_cm`.
     let incoming = Incoming {
-        id: RawId::Ib(id),
+        id: CmId::Ib(id),
         ib: Some(event),
         // SAFETY: `ib_cm` passes a live id, whose device never changes.
         device: unsafe { (*id.as_ptr()).device },
@@ -204,24 +197,20 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         peer: None,
         adopted: Cell::new(false),
     };
-    let answer = L::request(&incoming);
+    let rejected = L::request(&incoming);
     if incoming.adopted.get() {
         return 0;
     }
-    match answer {
-        Answer::Reject(why) => {
-            if why != reason::CONSUMER {
-                let none = core::ptr::null_mut();
-                // SAFETY: The id is alive and not adopted. A failure is ignored: then `ib_cm`
-                // rejects with the consumer's reason, by the next line.
-                let _ = unsafe { c::ib_send_cm_rej(id.as_ptr(), why, none, 0, none, 0) };
-            }
-            // Destroys the id, after a reject with the consumer's reason if there was no reply yet.
-            EACCES.to_errno()
-        }
+    let Some(why) = rejected else {
         // This result makes `ib_cm` drop the request without a reply.
-        Answer::Silence => ENOMEM.to_errno(),
+        return ENOMEM.to_errno();
+    };
+    if why != reason::CONSUMER {
+        // A failure is ignored: then `ib_cm` rejects with the consumer's reason, by the next line.
+        let _ = incoming.id.reject(why);
     }
+    // Destroys the id, after a reject with the consumer's reason if there was no reply yet.
+    EACCES.to_errno()
 }
 
 extern "C" fn on_iw_request<L: Listener>(
@@ -243,7 +232,7 @@ extern "C" fn on_iw_request<L: Listener>(
     let reads = event.ird.min(event.ord);
     // INVARIANT: By the calling convention of `iw_cm`.
     let incoming = Incoming {
-        id: RawId::Iw(id),
+        id: CmId::Iw(id),
         ib: None,
         device,
         service: SERVICE_ID | u64::from(iw_cm::tcp_port(port)),
@@ -255,15 +244,11 @@ extern "C" fn on_iw_request<L: Listener>(
         peer: netns::address(&event.remote_addr).map(|a| a.ip),
         adopted: Cell::new(false),
     };
-    let answer = L::request(&incoming);
+    let rejected = L::request(&incoming);
     if incoming.adopted.get() {
         return 0;
     }
-    let why = match answer {
-        Answer::Reject(why) => why,
-        Answer::Silence => reason::BUSY,
-    };
-    let why = why.to_be_bytes();
+    let why = rejected.unwrap_or(reason::BUSY).to_be_bytes();
     let len = why.len() as u8;
     // SAFETY: The id is alive and not adopted. If this fails, the peer finds a closed connection.
     let _ = unsafe { c::iw_cm_reject(id.as_ptr(), why.as_ptr().cast(), len) };
