@@ -11,18 +11,10 @@
 
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
+use crate::sys::rdma::dma::Direction::{self, FromDevice, ToDevice};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-
-/// Purpose of pinned memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
-    /// Read by the device: outgoing bytes.
-    Send,
-    /// Written by the device: incoming bytes.
-    Receive,
-}
 
 /// Pages or events.
 pub(crate) struct Count(Atomic<i64>);
@@ -42,7 +34,7 @@ impl Count {
     }
 }
 
-/// Pages pinned for each [`Use`].
+/// Pages pinned for sending (`ToDevice`) and for receiving.
 struct Pinned([Count; 2]);
 
 impl Pinned {
@@ -50,11 +42,11 @@ impl Pinned {
         Pinned([Count::new(), Count::new()])
     }
 
-    fn of(&self, purpose: Use) -> &Count {
+    fn of(&self, direction: Direction) -> &Count {
         let [send, receive] = &self.0;
-        match purpose {
-            Use::Send => send,
-            Use::Receive => receive,
+        match direction {
+            ToDevice => send,
+            FromDevice => receive,
         }
     }
 }
@@ -87,8 +79,8 @@ impl Account {
     }
 
     /// Returns the number of pages pinned for one use.
-    pub(crate) fn pinned(&self, purpose: Use) -> u64 {
-        self.pinned.of(purpose).get()
+    pub(crate) fn pinned(&self, direction: Direction) -> u64 {
+        self.pinned.of(direction).get()
     }
 
     pub(crate) fn clear(&self) {
@@ -98,16 +90,16 @@ impl Account {
     }
 
     /// Charges `pages` to the account. `None` if the limit is reached.
-    pub(crate) fn charge(self: &Arc<Self>, purpose: Use, pages: usize) -> Option<Charge> {
+    pub(crate) fn charge(self: &Arc<Self>, direction: Direction, pages: usize) -> Option<Charge> {
         let n = i64::try_from(pages).ok()?;
-        let all = ALL.of(purpose).add(n);
-        let mine = self.pinned.of(purpose).add(n);
+        let all = ALL.of(direction).add(n);
+        let mine = self.pinned.of(direction).add(n);
         let charge = Charge {
             account: self.clone(),
-            purpose,
+            direction,
             pages: n,
         };
-        let (most, most_each) = self.limits(purpose);
+        let (most, most_each) = self.limits(direction);
         if mine == n || (all <= most && mine <= most_each) {
             return Some(charge);
         }
@@ -117,14 +109,14 @@ impl Account {
 
     /// Returns the maximum number of pages pinned for one use, by all users and by each. A
     /// namespace cannot raise the module's limit.
-    fn limits(&self, purpose: Use) -> (i64, i64) {
-        let (all, each, own) = match purpose {
-            Use::Send => (
+    fn limits(&self, direction: Direction) -> (i64, i64) {
+        let (all, each, own) = match direction {
+            ToDevice => (
                 params::max_pinned_send(),
                 params::max_pinned_send_user(),
                 self.params.max_pinned_send_user(),
             ),
-            Use::Receive => (
+            FromDevice => (
                 params::max_pinned_receive(),
                 params::max_pinned_receive_user(),
                 self.params.max_pinned_receive_user(),
@@ -142,13 +134,13 @@ impl Account {
 /// Charge of one block to a user's account. The drop uncharges the pages, in any context.
 pub(crate) struct Charge {
     account: Arc<Account>,
-    purpose: Use,
+    direction: Direction,
     pages: i64,
 }
 
 impl Charge {
-    pub(super) fn purpose(&self) -> Use {
-        self.purpose
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// Adds another charge of the same account and use.
@@ -163,8 +155,8 @@ impl Charge {
     }
 
     fn give_back(&mut self, n: i64) {
-        ALL.of(self.purpose).add(n.wrapping_neg());
-        self.account.pinned.of(self.purpose).add(n.wrapping_neg());
+        ALL.of(self.direction).add(n.wrapping_neg());
+        self.account.pinned.of(self.direction).add(n.wrapping_neg());
         self.pages = self.pages.wrapping_sub(n);
     }
 }

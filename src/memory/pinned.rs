@@ -23,13 +23,14 @@
 
 mod spliced;
 
-use super::budget::{Account, Charge, Use};
+use super::budget::{Account, Charge};
 use super::notify::{Accounting, Notify, Watch};
 use crate::sys::errno::{ENOBUFS, EOPNOTSUPP};
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, PAGE};
 use crate::sys::rdma::block::{Block, OwnedBlock};
+use crate::sys::rdma::dma::Direction::{self, FromDevice, ToDevice};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;
@@ -82,8 +83,8 @@ impl Pinning {
         let mut copy = self.make()?;
         copy.copy_pages(pages)?;
         // without a memory region the copy is sent in messages
-        copy.map_for(Use::Send, true)
-            .or_else(|_| copy.map_for(Use::Send, false))?;
+        copy.map(ToDevice, true)
+            .or_else(|_| copy.map(ToDevice, false))?;
         copy.data.held.xchg(true, Full);
         Ok(copy)
     }
@@ -210,11 +211,6 @@ impl Block<Charged> {
         self.data.clear();
     }
 
-    /// Maps the pages for the device, in the direction that they were pinned for.
-    fn map_for(&mut self, purpose: Use, for_peer: bool) -> Result {
-        self.map(purpose == Use::Receive, for_peer)
-    }
-
     /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
     /// Returns the number of bytes. The bytes are part of one [run](SendMsg::run), or of one block
     /// if that may stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be
@@ -240,7 +236,7 @@ impl Block<Charged> {
             false => piece.and_then(|_| from.run(most)),
         };
         let how = (hold, Accounting::Here);
-        self.pin_range(account, Use::Send, piece, how, |pages, len, hold| {
+        self.pin_range(account, ToDevice, piece, how, |pages, len, hold| {
             from.pin(pages, len, hold)
         })
     }
@@ -257,7 +253,7 @@ impl Block<Charged> {
         seen: &mut dyn FnMut(&Pages),
     ) -> Result<usize> {
         let piece = from.run(most);
-        self.pin_range(account, Use::Send, piece, how, |pages, len, hold| {
+        self.pin_range(account, ToDevice, piece, how, |pages, len, hold| {
             let n = from.pin(pages, len, hold)?;
             seen(pages);
             Ok(n)
@@ -279,7 +275,7 @@ impl Block<Charged> {
     ) -> Result<usize> {
         let piece = to.piece(most);
         let how = (hold, Accounting::Here);
-        self.pin_range(account, Use::Receive, piece, how, |pages, len, hold| {
+        self.pin_range(account, FromDevice, piece, how, |pages, len, hold| {
             to.pin(pages, len, hold)
         })
     }
@@ -287,7 +283,7 @@ impl Block<Charged> {
     fn pin_range(
         &mut self,
         account: &Arc<Account>,
-        purpose: Use,
+        direction: Direction,
         range: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Accounting),
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize>,
@@ -297,8 +293,8 @@ impl Block<Charged> {
         let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         if let Some(watched) = self.data.watched.take().filter(|_| cache) {
-            let same = self.data.charge.as_ref().map(Charge::purpose) == Some(purpose);
-            if same && watched.is(address, len) && self.map_for(purpose, for_peer).is_ok() {
+            let same = self.data.charge.as_ref().map(Charge::direction) == Some(direction);
+            if same && watched.is(address, len) && self.map(direction, for_peer).is_ok() {
                 self.sync(false);
                 self.data.held.xchg(true, Full);
                 self.data.watched = Some(watched);
@@ -315,7 +311,7 @@ impl Block<Charged> {
         let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
         let how = (pages, counted, for_peer);
         if let Some(watched) = cache.then(|| Watched::new(address, len).ok()).flatten() {
-            let n = self.pin_charged(account, purpose, how, |m| pin(m, len, PinTerm::Long));
+            let n = self.pin_charged(account, direction, how, |m| pin(m, len, PinTerm::Long));
             if n == Ok(len) {
                 self.data.watched = Some(watched);
             }
@@ -324,14 +320,14 @@ impl Block<Charged> {
                 return n;
             }
         }
-        self.pin_charged(account, purpose, how, |m| pin(m, len, hold))
+        self.pin_charged(account, direction, how, |m| pin(m, len, hold))
     }
 
     /// Charges `pages`, pins them by `pin`, maps them, and corrects the charge.
     fn pin_charged(
         &mut self,
         account: &Arc<Account>,
-        purpose: Use,
+        direction: Direction,
         (pages, counted, for_peer): (usize, Accounting, bool),
         pin: impl FnOnce(&mut Pages) -> Result<usize>,
     ) -> Result<usize> {
@@ -339,7 +335,7 @@ impl Block<Charged> {
             return Err(EOPNOTSUPP.into());
         }
         // idle memory is released for the next attempt, which takes some time
-        let mut charge = account.charge(purpose, pages).ok_or_else(|| {
+        let mut charge = account.charge(direction, pages).ok_or_else(|| {
             watch::shrink(pages);
             ENOBUFS
         })?;
@@ -352,7 +348,7 @@ impl Block<Charged> {
             })?),
         };
         let n = self.pin(pin)?;
-        if self.map_for(purpose, for_peer).is_err() {
+        if self.map(direction, for_peer).is_err() {
             self.release();
             return Err(ENOMEM);
         }

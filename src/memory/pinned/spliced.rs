@@ -3,12 +3,13 @@
 //! Pages passed to the socket by `MSG_SPLICE_PAGES`, collected from several calls. The block holds
 //! references to the pages, not pins.
 
-use super::super::budget::{Account, Use};
+use super::super::budget::Account;
 use super::Charged;
 use crate::sys::errno::{ENOBUFS, EOPNOTSUPP};
 use crate::sys::net::message::SendMsg;
 use crate::sys::pin::PAGE;
 use crate::sys::rdma::block::Block;
+use crate::sys::rdma::dma::Direction::ToDevice;
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
@@ -37,7 +38,7 @@ impl Block<Charged> {
     ) -> Result<usize> {
         let (at, len) = from.run(most).ok_or(EOPNOTSUPP)?;
         let pages = (at % PAGE).saturating_add(len).div_ceil(PAGE);
-        let mut charge = account.charge(Use::Send, pages).ok_or(ENOBUFS)?;
+        let mut charge = account.charge(ToDevice, pages).ok_or(ENOBUFS)?;
         let before = self.count();
         let n = self.add(|pages| from.add_pages(pages, len));
         charge.shrink(self.count().saturating_sub(before));
@@ -54,9 +55,9 @@ impl Block<Charged> {
     ///
     /// Returns an error of the device; the call can be repeated.
     pub(crate) fn map_added(&mut self, for_peer: bool) -> Result<bool> {
-        if for_peer && self.map_for(Use::Send, true).is_ok() {
+        if for_peer && self.map(ToDevice, true).is_ok() {
             return Ok(true);
         }
-        self.map_for(Use::Send, false).map(|()| false)
+        self.map(ToDevice, false).map(|()| false)
     }
 }

@@ -11,12 +11,13 @@ pub(super) use peers::{patience, remember, timeout_for};
 use super::close;
 use crate::conn::stats::Stats;
 use crate::conn::SdpSock;
-use crate::memory::budget::{Account, Use};
+use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::netns::{PerNet, ProcEntry};
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
+use crate::sys::rdma::dma::Direction;
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -287,8 +288,8 @@ impl Netns {
                 sum.pin_refusals += account.refused.get();
                 sum.pin_unlockable += account.unlockable.get();
                 sum.pin_hits += account.hits.get();
-                sum.pinned_send += account.pinned(Use::Send);
-                sum.pinned_receive += account.pinned(Use::Receive);
+                sum.pinned_send += account.pinned(Direction::ToDevice);
+                sum.pinned_receive += account.pinned(Direction::FromDevice);
             }
             (sockets.summed, sockets.missed) = (0, Stats::new());
         }

@@ -123,7 +123,7 @@ impl<T> Block<T> {
         self.count() != 0 && sg.is_none_or(|sg| !sg.is_registered() && !sg.bounces())
     }
 
-    /// Maps the pinned pages, for the device to write or read. With `for_peer`, or by iWARP to
+    /// Maps the pinned pages for the device, if there is one. With `for_peer`, or by iWARP to
     /// write, the peer can be given access, once. Context: process, may sleep, but does not wait
     /// for a program.
     ///
@@ -132,7 +132,7 @@ impl<T> Block<T> {
     /// `ENODEV`: the device is being removed. `EINVAL`: no page is pinned, the pages are not pinned
     /// for writing, or they are mapped differently. `EOPNOTSUPP`, `ENOMEM`. After an error the
     /// caller has to release the memory.
-    pub(crate) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
+    pub(crate) fn map(&mut self, direction: Direction, for_peer: bool) -> Result {
         let Some(mapper) = &self.mapper else {
             return Ok(());
         };
@@ -143,7 +143,7 @@ impl<T> Block<T> {
         };
         // SAFETY: By the invariants the pages are not shared. `change` does not modify them while
         // an `sg` exists.
-        unsafe { sg.map(pages, Direction::of(writes))? };
+        unsafe { sg.map(pages, direction)? };
         match for_peer || sg.needs_sink() {
             true => sg.describe(),
             false => Ok(()),
