@@ -4,11 +4,7 @@
 //!
 //! A test program controls these ends by commands to `ib_sdp/selftest` in debugfs; see [`raw`].
 //! Used by the tests in tests/guest/suites/hostile.
-//!
-//! * [`end`]: one end of a connection, detached from its socket;
-//! * [`raw`]: an end that a program controls.
 
-mod end;
 mod raw;
 
 use kernel::debugfs;

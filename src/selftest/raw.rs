@@ -28,26 +28,45 @@
 //!
 //! OUT and ADDRESS are addresses in the program's memory. Results are numbers of 64 bits.
 
-use super::end::End;
 use crate::conn::{SdpSock, Socket};
+use crate::memory::budget::Account;
+use crate::memory::pinned::Pinning;
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
 use crate::sys::rdma::dma::Direction;
-use crate::transport::{BlockId, SendWr, Status, Transfer};
+use crate::transport::{BlockId, Endpoint, SendCompletion, SendWr, Status, Transfer};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::Mutex;
+use kernel::sync::{new_spinlock, Arc, Mutex, SpinLock};
 
 /// Maximum number of messages queued for the program; with more, no receive buffers are posted.
 const MOST_KEPT: usize = 4096;
 
 pub(super) type Raws = Mutex<KVec<Raw>>;
 
+/// One end of a connection, detached from its socket.
 pub(super) struct Raw {
-    end: End,
+    sk: ARef<SdpSock>,
+    /// Under a spinlock, as in a connection.
+    endpoint: Pin<KBox<SpinLock<Option<Endpoint>>>>,
+    account: Arc<Account>,
+    pinning: Pinning,
+    /// Bytes of complete transfers.
+    moved: u32,
+    /// Invalidations completed.
+    ended: u32,
+    /// First failure.
+    failed: Option<Status>,
+    kept: KVec<KVec<u8>>,
+    /// Number of messages that the peer has acknowledged.
+    sent: u64,
+    /// Set if receive buffers are not posted again.
+    starving: bool,
+    /// Set if dropping the end does not notify the peer.
+    silent: bool,
     /// Posted memory blocks, each with the program's number.
     entries: KVec<(u64, BlockId)>,
     handles: u64,
@@ -85,7 +104,7 @@ fn take_bytes(from: usize, to: &mut [u8]) -> Result {
 /// Executes a command.
 pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     let mut raws = raws.lock();
-    raws.retain(|raw| !raw.end.sk.connection().orphaned());
+    raws.retain(|raw| !raw.sk.connection().orphaned());
     let command = words.next().ok_or(EINVAL)?;
     if command == "tidy" {
         return Ok(());
@@ -95,33 +114,25 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
         "private" => return private(&sk, number(&mut words)?, number(&mut words)?),
         "take" => {
             let numbers = sk.connection().sequence();
-            let end = End::of(sk)?;
+            let raw = Raw::of(sk)?;
             give(number(&mut words)?, &numbers)?;
-            let raw = Raw {
-                end,
-                entries: KVec::new(),
-                handles: 0,
-                posted: 0,
-            };
             return Ok(raws.push(raw, GFP_KERNEL)?);
         }
         _ => {}
     }
-    let at = raws
-        .iter()
-        .position(|raw| core::ptr::eq(&*raw.end.sk, &*sk));
+    let at = raws.iter().position(|raw| core::ptr::eq(&*raw.sk, &*sk));
     let at = at.ok_or(ENOENT)?;
     match command {
         "drop" | "fail" => {
             let mut raw = raws.remove(at).map_err(|_| ENOENT)?;
-            raw.end.silent = command == "drop";
+            raw.silent = command == "drop";
             Ok(())
         }
         _ => {
             let raw = raws.get_mut(at).ok_or(ENOENT)?;
             // Without an endpoint no completion can arrive.
-            let _ = raw.end.poll();
-            raw.end.starving |= raw.end.kept.len() > MOST_KEPT;
+            let _ = raw.poll();
+            raw.starving |= raw.kept.len() > MOST_KEPT;
             raw.run(command, &mut words)
         }
     }
@@ -143,32 +154,128 @@ fn again(e: Error) -> Error {
 }
 
 impl Raw {
+    fn of(sk: ARef<SdpSock>) -> Result<Self> {
+        let account = sk.account().ok_or(ENODEV)?.clone();
+        let mut endpoint = sk.connection().take_endpoint().ok_or(ENODEV)?;
+        let pinning = endpoint.spares().pinning().clone();
+        Ok(Raw {
+            sk,
+            endpoint: KBox::pin_init(new_spinlock!(Some(endpoint)), GFP_KERNEL)?,
+            account,
+            pinning,
+            moved: 0,
+            ended: 0,
+            failed: None,
+            kept: KVec::new(),
+            sent: 0,
+            starving: false,
+            silent: false,
+            entries: KVec::new(),
+            handles: 0,
+            posted: 0,
+        })
+    }
+
+    /// Calls a function with the endpoint, under the lock.
+    fn on<R>(&self, f: impl FnOnce(&mut Endpoint) -> R) -> Result<R> {
+        Option::as_mut(&mut *self.endpoint.lock())
+            .map(f)
+            .ok_or(ENODEV)
+    }
+
+    fn poll(&mut self) -> Result {
+        while let Some(c) = self.on(|c| c.poll_receive()).ok().flatten() {
+            match c {
+                Ok((buffer, len)) => {
+                    let whole = buffer.bytes().get(..len as usize).ok_or(EINVAL)?;
+                    let mut copy = KVec::with_capacity(whole.len(), GFP_KERNEL)?;
+                    copy.extend_from_slice(whole, GFP_KERNEL)?;
+                    self.kept.push(copy, GFP_KERNEL)?;
+                    if !self.starving {
+                        // The queue may already be in the error state.
+                        let _ = self.on(|c| c.post_receive(buffer))?;
+                    }
+                }
+                Err(status) => self.note(status),
+            }
+        }
+        while let Some(c) = self.on(|c| c.poll_send()).ok().flatten() {
+            match c {
+                SendCompletion::Sent { cookie } => self.sent = cookie,
+                SendCompletion::Moved { len, .. } => self.moved += len,
+                SendCompletion::Ended { .. } => self.ended += 1,
+                SendCompletion::Failed { status } => self.note(status),
+            }
+        }
+        let _ = self.on(|c| c.flush());
+        Ok(())
+    }
+
+    /// Stores the reason of a failure; flushed requests have none.
+    fn note(&mut self, status: Status) {
+        if matches!(self.failed, None | Some(Status::Flushed)) {
+            self.failed = Some(status);
+        }
+    }
+
+    /// Pins `len` bytes, posted as a block for the device to write (`written`) or read.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`. `ENOBUFS`: the memory exceeds the limit. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: too
+    /// many blocks are posted.
+    fn post_block(
+        &mut self,
+        (address, len): (usize, usize),
+        written: bool,
+        term: PinTerm,
+    ) -> Result<BlockId> {
+        let piece = match written {
+            true => destination(address, len, |d| d.piece(len))?,
+            false => source(address, len, |s| s.piece(len))?,
+        };
+        let piece = piece.ok_or(EFAULT)?;
+        let mut p = match self.on(|c| c.spares().best_for(piece))? {
+            Some(p) => p,
+            None => self.pinning.make()?,
+        };
+        let pinned = match written {
+            true => destination(address, len, |d| {
+                p.pin_destination(d, len, term, &self.account)
+            })?,
+            false => source(address, len, |s| p.pin_source(s, len, term, &self.account))?,
+        };
+        if pinned? != len {
+            return Err(EFAULT);
+        }
+        self.on(|c| c.post_block(p))?.map_err(|_| ENOSPC)
+    }
+
     fn run(&mut self, command: &str, words: &mut SplitAsciiWhitespace<'_>) -> Result {
         match command {
             "send" => self.send(number(words)?, number(words)?),
             "next" => self.next(number(words)?, number(words)?),
             "state" => give(number(words)?, &self.state()),
             "starve" => {
-                self.end.starving = number(words)? != 0;
+                self.starving = number(words)? != 0;
                 Ok(())
             }
-            "advertise" => self.advertise(words),
+            "advertise" => self.pin(words, PinTerm::Long),
             "withdraw" => {
                 let block = self.block(number(words)?)?;
-                self.end
-                    .on(|c| c.invalidate(block, 0).and_then(|()| c.flush()))?
+                self.on(|c| c.invalidate(block, 0).and_then(|()| c.flush()))?
             }
-            "pin" => self.pin(words),
+            "pin" => self.pin(words, PinTerm::Short),
             "read" | "write" => self.transfer(command == "read", words),
             "back" => {
                 let handle = number(words)?;
                 let (block, at) = (self.block(handle)?, self.place(handle)?);
-                self.end.take_back(block)?;
+                let spare = self.on(|c| c.take_back(block))??.into_spare();
                 let _ = self.entries.remove(at);
-                Ok(())
+                self.on(|c| c.spares().keep(spare))
             }
             "leave" => {
-                let link = self.end.sk.connection().link();
+                let link = self.sk.connection().link();
                 if let Some(link) = link {
                     link.disconnect();
                 }
@@ -178,28 +285,22 @@ impl Raw {
         }
     }
 
-    fn advertise(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
+    /// Posts a block, and gives the peer access with [`PinTerm::Long`].
+    fn pin(&mut self, words: &mut SplitAsciiWhitespace<'_>, term: PinTerm) -> Result {
         let what = (number(words)?, number(words)?);
         let written = match words.next() {
-            Some("read") => false,
-            Some("write") => true,
+            Some("read" | "from") => false,
+            Some("write" | "into") => true,
             _ => return Err(EINVAL),
         };
-        let (block, key) = self.end.advertise(what, written)?;
+        let block = self.post_block(what, written, term)?;
+        if term == PinTerm::Short {
+            let handle = self.keep(block)?;
+            return give(number(words)?, &[handle]);
+        }
+        let key = self.on(|c| c.register(block).and_then(|key| c.flush().map(|()| key)))??;
         let handle = self.keep(block)?;
         give(number(words)?, &[key.address, key.rkey.into(), handle])
-    }
-
-    fn pin(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
-        let what = (number(words)?, number(words)?);
-        let written = match words.next() {
-            Some("from") => false,
-            Some("into") => true,
-            _ => return Err(EINVAL),
-        };
-        let block = self.end.post_block(what, written, PinTerm::Short)?;
-        let handle = self.keep(block)?;
-        give(number(words)?, &[handle])
     }
 
     fn transfer(&mut self, read: bool, words: &mut SplitAsciiWhitespace<'_>) -> Result {
@@ -212,7 +313,7 @@ impl Raw {
             rkey: number(words)? as u32,
             cookie: 0,
         };
-        let queued = self.end.on(|c| {
+        let queued = self.on(|c| {
             let n = c.transfer(block, &t)?;
             c.flush()?;
             Ok(n)
@@ -224,9 +325,9 @@ impl Raw {
         let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
         let posted = self.posted + 1;
-        let mapper = self.end.on(|c| c.mapper().clone())?;
+        let mapper = self.on(|c| c.mapper().clone())?;
         buffer.map(&mapper, Direction::ToDevice, GFP_KERNEL)?;
-        let r = self.end.on(|c| {
+        let r = self.on(|c| {
             let sge = Sge {
                 buffer: &buffer,
                 offset: 0,
@@ -247,7 +348,7 @@ impl Raw {
     }
 
     fn next(&mut self, out: usize, space: usize) -> Result {
-        let message = self.end.kept.remove(0);
+        let message = self.kept.remove(0);
         let message = message.map_err(|_| Error::from(EAGAIN))?;
         let shown = message.get(..message.len().min(space)).unwrap_or_default();
         give(out, &[message.len() as u64])?;
@@ -258,7 +359,7 @@ impl Raw {
     /// messages waiting for the program, bytes moved by transfers, ends of access, and posted
     /// receive buffers.
     fn state(&self) -> [u64; 7] {
-        let failed = match self.end.failed {
+        let failed = match self.failed {
             None => 0,
             Some(Status::Flushed) => 1,
             Some(Status::TransportRetry) => 2,
@@ -270,11 +371,11 @@ impl Raw {
         [
             failed,
             self.posted,
-            self.end.sent,
-            self.end.kept.len() as u64,
-            self.end.moved.into(),
-            self.end.ended.into(),
-            self.end.on(|c| c.posted_receives()).unwrap_or(0).into(),
+            self.sent,
+            self.kept.len() as u64,
+            self.moved.into(),
+            self.ended.into(),
+            self.on(|c| c.posted_receives()).unwrap_or(0).into(),
         ]
     }
 
@@ -292,5 +393,17 @@ impl Raw {
     fn block(&self, handle: usize) -> Result<BlockId> {
         let at = self.place(handle)?;
         self.entries.get(at).map(|(_, block)| *block).ok_or(ENOENT)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        *self.endpoint.lock() = None;
+        if self.silent {
+            return;
+        }
+        if let Some(link) = &self.sk.connection().link() {
+            link.fail();
+        }
     }
 }
