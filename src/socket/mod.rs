@@ -2,9 +2,8 @@
 
 //! The socket calls.
 //!
-//! A [`Socket`](crate::conn::Socket) is the module's part of one `struct sock`
-//! ([`SdpSock`](crate::conn::SdpSock)). A socket's state makes it unconnected, a listener, or a
-//! connection, made by connect(2) or by a request to a listener.
+//! A [`Socket`] is the module's part of one `struct sock` ([`SdpSock`]). A socket's state makes it
+//! unconnected, a listener, or a connection, made by connect(2) or by a request to a listener.
 //!
 //! This file has the tables of calls and of the transport's events, [`timer`] handles the
 //! deadlines; [`release`] has the common steps at the end of a connection. A socket of
