@@ -87,6 +87,7 @@ void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_custom_sockopt(struct socket *sock);
 void sdp_h_schedule(struct sdp_h_sock *s, int job);
+void sdp_h_wake(struct sdp_h_sock *s, bool all);
 
 /* State of an open file with rows. */
 struct sdp_h_rows {

@@ -103,15 +103,21 @@ void sdp_h_ipproto_unregister(void)
 /*
  * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller
  * waits in one queue only, as IOCB_CMD_POLL requires, and stays in that queue when the file
- * switches to TCP.
+ * switches to TCP. Wakes accept(2) of a listener as well, which waits for both sockets, also when
+ * the listener is shut down.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
+	struct sdp_h_sock *s = container_of(entry, struct sdp_h_sock, tcp_wakeups);
 	struct wait_queue_head *pollers = entry->private;
 
 	/* pairs with the barrier in poll_wait(): the waker has one after TCP's state */
 	if (waitqueue_active(pollers))
 		__wake_up(pollers, mode, key ? 1 : 0, key);
+	if (1 << inet_sk_state_load(s->tcp->sk) & (TCPF_LISTEN | TCPF_CLOSE)) {
+		atomic_inc_return(&s->events);
+		sdp_h_wake(s, !key);
+	}
 	return 0;
 }
 
@@ -205,10 +211,11 @@ struct socket *sdp_h_tcp_take(struct sock *sk)
 
 	sdp_h_decide(sk);
 	tcp = s->tcp;
-	s->tcp = NULL;
-	sdp_h_decided(sk);
+	/* uses s->tcp */
 	if (tcp)
 		remove_wait_queue(&tcp->wq.wait, &s->tcp_wakeups);
+	s->tcp = NULL;
+	sdp_h_decided(sk);
 	return tcp;
 }
 
@@ -427,40 +434,6 @@ int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept
 	WRITE_ONCE(new->ops, ops);
 	module_put(ours->owner);
 	return 0;
-}
-
-/*
- * sdp_h_sleep() in turn that a connection in the TCP socket's queue ends as well. Returns
- * what is left of `timeo`, or -ERESTARTSYS.
- */
-long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
-{
-	struct sock *tcp = s->tcp->sk;
-	wait_queue_entry_t own, theirs;
-
-	/*
-	 * Each connection wakes one waiting task of a queue. A task woken by one queue but still in
-	 * the other must not count as woken there. So this wakes a task of the other queue.
-	 */
-	init_waitqueue_entry(&own, current);
-	init_waitqueue_entry(&theirs, current);
-	add_wait_queue_exclusive(&s->wait, &own);
-	add_wait_queue_exclusive(sk_sleep(tcp), &theirs);
-	for (;;) {
-		set_current_state(TASK_INTERRUPTIBLE);
-		if (atomic_read(&s->events) != seen || READ_ONCE(tcp->sk_state) != TCP_LISTEN ||
-		    !reqsk_queue_empty(&inet_csk(tcp)->icsk_accept_queue) || !timeo)
-			break;
-		if (signal_pending(current)) {
-			timeo = -ERESTARTSYS;
-			break;
-		}
-		timeo = schedule_timeout(timeo);
-	}
-	__set_current_state(TASK_RUNNING);
-	remove_wait_queue(sk_sleep(tcp), &theirs);
-	remove_wait_queue(&s->wait, &own);
-	return timeo;
 }
 
 /* Waits until connect(2) has a result. Returns the remaining time of `timeo`, or -ERESTARTSYS. */

@@ -218,6 +218,6 @@ pub(super) fn accept(
         if timeout == 0 {
             return Err(EAGAIN.into());
         }
-        timeout = call.sleep_accepting(seq, timeout)?;
+        timeout = sk.sleep_in_turn(seq, timeout)?;
     }
 }

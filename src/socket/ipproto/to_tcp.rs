@@ -25,6 +25,9 @@ pub(super) fn hand_to_tcp(
         tcp.begin(name);
     }
     tcp.take_file(sk);
+    namespace.count(|s| s.count_outcome(why));
+    // before calls that wait may go on
+    namespace.became_tcp(sk);
     {
         let mut c = sk.connection();
         (c.fallback.phase, c.fallback.why) = (Phase::Tcp, why);
@@ -33,8 +36,6 @@ pub(super) fn hand_to_tcp(
             sk.set_state(State::Close);
         }
     }
-    namespace.count(|s| s.count_outcome(why));
-    namespace.became_tcp(sk);
     // waiting calls continue with TCP
     sk.wake();
     sk.state_changed();

@@ -289,21 +289,6 @@ impl<'a, T: InNet> Descriptor<'a, T> {
         // SAFETY: A call uses the descriptor during `'a`, whose release frees the TCP socket.
         unsafe { Tcp::of(self.sk.raw()) }
     }
-
-    /// Waits like [`SockCore::sleep`], and for a connection in the TCP socket's queue as well.
-    pub(crate) fn sleep_accepting(&self, seq: i32, timeout: isize) -> Result<isize> {
-        if self.tcp().is_none() {
-            return self.sk.sleep(seq, timeout);
-        }
-        // SAFETY: The sock has a TCP socket, which exists during the call.
-        let left = unsafe {
-            c::sdp_h_tcp_sleep(self.sk.raw().cast(), seq, timeout as kernel::ffi::c_long)
-        };
-        if left < 0 {
-            return Err(super::sock::interrupted(timeout));
-        }
-        Ok(left as isize)
-    }
 }
 
 /// Lock of the choice between SDP and TCP.
