@@ -33,19 +33,17 @@ void sdp_h_netns_stop(void)
 	kfree(sdp_h_netns_ops);
 }
 
-struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
-					 int (*show)(struct seq_file *, void *),
-					 int (*write)(struct file *, char *, size_t))
+struct proc_dir_entry *sdp_h_proc_text(struct net *net, const char *name,
+				       int (*show)(struct seq_file *, void *),
+				       int (*write)(struct file *, char *, size_t), void *data)
 {
-	if (write)
-		return proc_create_net_single_write(name, 0644, net->proc_net, show, write, NULL);
-	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
+	return proc_create_net_single_write(name, 0644, net->proc_net, show, write, data);
 }
 
 struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
-				       const struct seq_operations *ops)
+				       const struct seq_operations *ops, void *data)
 {
-	return proc_create_net(name, 0444, net->proc_net, ops, sizeof(struct sdp_h_rows));
+	return proc_create_net_data(name, 0444, net->proc_net, ops, sizeof(struct sdp_h_rows), data);
 }
 
 void sdp_h_proc_remove(struct net *net, const char *name)

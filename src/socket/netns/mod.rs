@@ -14,7 +14,7 @@ use crate::conn::SdpSock;
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::sys::errno::ENOBUFS;
-use crate::sys::net::netns::{PerNet, ProcEntry};
+use crate::sys::net::netns::{PerNet, ProcFile};
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::rdma::dma::Direction;
@@ -104,7 +104,8 @@ pub(crate) struct Netns {
 }
 
 impl PerNet for Netns {
-    const FILES: &'static [ProcEntry<Self>] = proc::FILES;
+    type Row = SdpSock;
+    const FILES: &'static [(&'static CStr, ProcFile<Self>)] = proc::FILES;
 
     fn params(&self) -> &Params {
         &self.params

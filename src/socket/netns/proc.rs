@@ -7,12 +7,12 @@
 
 use super::peers::PeerCache;
 use super::Netns;
-use crate::conn::{FallbackReason, SdpSock};
+use crate::conn::FallbackReason;
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
 use crate::sys::address::Address;
-use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
+use crate::sys::net::netns::ProcFile;
 use core::fmt::{self, Write};
 use core::net::IpAddr;
 use core::num::Wrapping;
@@ -20,33 +20,22 @@ use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::str::Formatter;
-use kernel::sync::aref::ARef;
 
-pub(super) const FILES: &[ProcEntry<Netns>] = &[
-    ProcEntry::rows::<Sockets>(),
-    ProcEntry::rows::<Choices>(),
-    ProcEntry::of::<Peers>(),
-    ProcEntry::of::<Statistics>(),
+pub(super) const FILES: &[(&CStr, ProcFile<Netns>)] = &[
+    (c"sdp", SOCKETS),
+    (c"sdp_ipproto", CHOICES),
+    (c"sdp_peers", PEERS),
+    (c"sdpstats", STATISTICS),
 ];
 
-/// `/proc/net/sdp`.
-struct Sockets;
-
-impl ProcRows for Sockets {
-    type Of = Netns;
-    type Row = SdpSock;
-    const NAME: &'static CStr = c"sdp";
-
-    fn heading(to: &SeqFile) {
+/// A row for each socket.
+const SOCKETS: ProcFile<Netns> = ProcFile::Rows {
+    next: Netns::next,
+    heading: |to| {
         let columns = "local_address rem_address        uid inode   rx_queue tx_queue state";
         line(to, format_args!("  sl  {columns}"));
-    }
-
-    fn next(netns: &Netns, least: usize) -> Option<ARef<SdpSock>> {
-        netns.next(least)
-    }
-
-    fn show(sk: &SdpSock, slot: i64, to: &SeqFile) {
+    },
+    show: |sk, slot, to| {
         let (rx, tx) = sk.connection().queues();
         let (local, remote) = (Hex(sk.local(), sk.is_v6()), Hex(sk.remote(), sk.is_v6()));
         let (uid, inode, state) = (sk.uid_for(to), sk.inode(), sk.state() as u8);
@@ -54,8 +43,8 @@ impl ProcRows for Sockets {
             to,
             format_args!("{slot:4}: {local} {remote} {uid:5} {inode}\t{rx:08X}:{tx:08X} {state:X}"),
         );
-    }
-}
+    },
+};
 
 /// Writes a line, padded to the width that readers expect.
 fn line(to: &SeqFile, text: fmt::Arguments<'_>) {
@@ -84,24 +73,12 @@ impl fmt::Display for Hex {
     }
 }
 
-/// `/proc/net/sdp_ipproto`: a row for each open `IPPROTO_SDP` socket, with its protocol, and the
+/// A row for each open `IPPROTO_SDP` socket, with its protocol, and the
 /// reason if that is TCP. Addresses are in the row of the inode in `sdp`, `tcp` or `tcp6`.
-struct Choices;
-
-impl ProcRows for Choices {
-    type Of = Netns;
-    type Row = SdpSock;
-    const NAME: &'static CStr = c"sdp_ipproto";
-
-    fn heading(to: &SeqFile) {
-        seq_print!(to, "inode uid choice\n");
-    }
-
-    fn next(netns: &Netns, least: usize) -> Option<ARef<SdpSock>> {
-        netns.next_either(least)
-    }
-
-    fn show(sk: &SdpSock, _: i64, to: &SeqFile) {
+const CHOICES: ProcFile<Netns> = ProcFile::Rows {
+    next: Netns::next_either,
+    heading: |to| seq_print!(to, "inode uid choice\n"),
+    show: |sk, _, to| {
         match sk.inode() {
             // closed, but not destroyed yet
             0 => {}
@@ -110,19 +87,13 @@ impl ProcRows for Choices {
                 seq_print!(to, "{} {} {}\n", inode, sk.uid_for(to), choice)
             }
         }
-    }
-}
+    },
+};
 
-/// `/proc/net/sdp_peers`: a row for each destination in the cache. Writing an address removes its
+/// A row for each destination in the cache. Writing an address removes its
 /// entries; an empty line removes all.
-struct Peers;
-
-impl ProcFile for Peers {
-    type Of = Netns;
-    const NAME: &'static CStr = c"sdp_peers";
-    const WRITABLE: bool = true;
-
-    fn show(netns: &Netns, to: &SeqFile) {
+const PEERS: ProcFile<Netns> = ProcFile::Text {
+    show: |netns, to| {
         seq_print!(to, "address port choice seconds_left\n");
         for slot in 0..PeerCache::SLOTS {
             let row = netns.peer_cache.lock().row(slot);
@@ -132,22 +103,13 @@ impl ProcFile for Peers {
                 line(to, format_args!("{ip} {port} {choice} {left}"));
             }
         }
-    }
+    },
+    write: |netns, line| netns.peer_cache.lock().flush(line),
+};
 
-    fn written(netns: &Netns, line: &[u8]) -> Result {
-        netns.peer_cache.lock().flush(line)
-    }
-}
-
-/// `/proc/net/sdpstats`. `/proc/net/sdpstats`: any write clears the counters.
-struct Statistics;
-
-impl ProcFile for Statistics {
-    type Of = Netns;
-    const NAME: &'static CStr = c"sdpstats";
-    const WRITABLE: bool = true;
-
-    fn show(netns: &Netns, to: &SeqFile) {
+/// Any write clears the counters.
+const STATISTICS: ProcFile<Netns> = ProcFile::Text {
+    show: |netns, to| {
         let s = netns.stats();
         seq_print!(to, "SDP statistics:\n");
         counter(to, "rx_bytes", s.bytes_received);
@@ -208,13 +170,12 @@ impl ProcFile for Statistics {
         for (o, n) in FallbackReason::ALL.into_iter().zip(s.outcomes) {
             seq_print!(to, "- {:<20}\t\t: {}\n", o.name(), n);
         }
-    }
-
-    fn written(netns: &Netns, _: &[u8]) -> Result {
+    },
+    write: |netns, _| {
         netns.clear_stats();
         Ok(())
-    }
-}
+    },
+};
 
 /// Writes a line with one counter.
 fn counter(to: &SeqFile, name: &str, value: Wrapping<u64>) {

@@ -22,7 +22,10 @@ use kernel::sync::Arc;
 /// (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so each
 /// socket holds a reference to this state.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
-    const FILES: &'static [ProcEntry<Self>];
+    /// Object with rows in [`ProcFile::Rows`].
+    type Row: AlwaysRefCounted + 'static;
+    /// Names and contents of the files.
+    const FILES: &'static [(&'static CStr, ProcFile<Self>)];
     fn params(&self) -> &Params;
     fn init() -> impl PinInit<Self, Error>;
     /// Handles the completed setup of the namespace.
@@ -31,74 +34,22 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     fn stop(this: &Arc<Self>);
 }
 
-/// A file whose text is generated at each read.
-pub(crate) trait ProcFile: 'static {
-    /// Namespace data that the text is about.
-    type Of: PerNet;
-    /// Name under `/proc/net`.
-    const NAME: &'static CStr;
-    /// True if the file can be written.
-    const WRITABLE: bool = false;
-    fn show(of: &Self::Of, to: &SeqFile);
-    /// Handles a line written to the file.
-    fn written(_of: &Self::Of, _line: &[u8]) -> Result {
-        Ok(())
-    }
-}
-
-/// A file with a heading and a row for each object. No lock is held between two rows: objects may
-/// appear and disappear while the file is read.
-pub(crate) trait ProcRows: 'static {
-    /// Owner of the objects.
-    type Of: PerNet;
-    /// Object with a row. Rows are in the order of addresses.
-    type Row: AlwaysRefCounted;
-    const NAME: &'static CStr;
-    fn heading(to: &SeqFile);
-    /// Returns the object with the lowest address from `least` on.
-    fn next(of: &Self::Of, least: usize) -> Option<ARef<Self::Row>>;
-    /// Writes a row; may write nothing. `slot` counts objects from 0 on.
-    fn show(row: &Self::Row, slot: i64, to: &SeqFile);
-}
-
-type Show = unsafe extern "C" fn(*mut c::seq_file, *mut c_void) -> i32;
-type Write = unsafe extern "C" fn(*mut c::file, *mut u8, usize) -> i32;
-
-/// Callbacks of a file.
-enum Calls {
-    Single(Show, Option<Write>),
-    Rows(&'static c::seq_operations),
-}
-
-/// A [`ProcFile`] or [`ProcRows`].
-pub(crate) struct ProcEntry<P> {
-    name: &'static CStr,
-    calls: Calls,
-    _of: PhantomData<fn(P)>,
-}
-
-impl<P: PerNet> ProcEntry<P> {
-    pub(crate) const fn of<F: ProcFile<Of = P>>() -> Self {
-        let write: Option<Write> = if F::WRITABLE { Some(write::<F>) } else { None };
-        ProcEntry {
-            name: F::NAME,
-            calls: Calls::Single(show::<F>, write),
-            _of: PhantomData,
-        }
-    }
-
-    pub(crate) const fn rows<F: ProcRows<Of = P>>() -> Self {
-        ProcEntry {
-            name: F::NAME,
-            calls: Calls::Rows(&c::seq_operations {
-                start: Some(start::<F>),
-                stop: Some(stop::<F>),
-                next: Some(next::<F>),
-                show: Some(row::<F>),
-            }),
-            _of: PhantomData,
-        }
-    }
+/// A file of a namespace's data in `/proc/net`.
+pub(crate) enum ProcFile<P: PerNet> {
+    /// Text that is generated at each read; `write` handles a line written.
+    Text {
+        show: fn(&P, &SeqFile),
+        write: fn(&P, &[u8]) -> Result,
+    },
+    /// A heading and a row for each object. No lock is held between two rows: objects may appear
+    /// and disappear while the file is read.
+    Rows {
+        heading: fn(&SeqFile),
+        /// Returns the object with the lowest address from this one on.
+        next: fn(&P, usize) -> Option<ARef<P::Row>>,
+        /// Writes a row; may write nothing. The number counts objects from 0 on.
+        show: fn(&P::Row, i64, &SeqFile),
+    },
 }
 
 /// Socket type with a per-namespace state, which each socket holds.
@@ -217,7 +168,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     // SAFETY: Initialised above, dropped below at the earliest. The namespace is alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: As above; `exit` removes the files, or the cleanup below.
-    let started = unsafe { create(net, P::FILES) }.and_then(|()| {
+    let started = unsafe { create::<P>(net) }.and_then(|()| {
         // SAFETY: `data` was made above. The parameters live until `exit` has removed the sysctls.
         unsafe {
             (*slot).sysctls = c::sdp_h_sysctls_start(net.as_raw(), data.params().as_raw());
@@ -241,19 +192,30 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 /// # Safety
 ///
 /// [`held`] works for the namespace until the files are removed, before the module is unloaded.
-unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
-    for (i, file) in files.iter().enumerate() {
+unsafe fn create<P: PerNet>(net: &Net) -> Result {
+    for (i, (name, file)) in P::FILES.iter().enumerate() {
         // SAFETY: The namespace is alive, and name and functions live as long as the module.
         let made = unsafe {
-            let (net, name) = (net.as_raw(), file.name.as_char_ptr());
-            match file.calls {
-                Calls::Single(show, write) => c::sdp_h_proc_single(net, name, Some(show), write),
-                Calls::Rows(operations) => c::sdp_h_proc_rows(net, name, operations),
+            let (net, name) = (net.as_raw(), name.as_char_ptr());
+            let data = ptr::from_ref(file).cast_mut().cast();
+            let rows = const {
+                &c::seq_operations {
+                    start: Some(start::<P>),
+                    stop: Some(stop::<P>),
+                    next: Some(next::<P>),
+                    show: Some(row::<P>),
+                }
+            };
+            match file {
+                ProcFile::Text { .. } => {
+                    c::sdp_h_proc_text(net, name, Some(show::<P>), Some(write::<P>), data)
+                }
+                ProcFile::Rows { .. } => c::sdp_h_proc_rows(net, name, rows, data),
             }
         };
         if made.is_null() {
             // SAFETY: `create` has made these files.
-            unsafe { remove(net, files.get(..i).unwrap_or(files)) };
+            unsafe { remove(net, P::FILES.get(..i).unwrap_or(P::FILES)) };
             return Err(ENOMEM);
         }
     }
@@ -265,39 +227,51 @@ unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
 /// # Safety
 ///
 /// The files were made by [`create`].
-unsafe fn remove<P>(net: &Net, files: &[ProcEntry<P>]) {
-    for file in files.iter().rev() {
+unsafe fn remove<P: PerNet>(net: &Net, files: &[(&CStr, ProcFile<P>)]) {
+    for (name, _) in files.iter().rev() {
         // SAFETY: The namespace is alive and the name is a C string.
-        unsafe { c::sdp_h_proc_remove(net.as_raw(), file.name.as_char_ptr()) }
+        unsafe { c::sdp_h_proc_remove(net.as_raw(), name.as_char_ptr()) }
     }
 }
 
 /// # Safety
 ///
+/// `file` is an open file that `create` has made.
+unsafe fn contents<P: PerNet>(file: *const c::file) -> &'static ProcFile<P> {
+    // SAFETY: `create` has passed such a reference, which proc keeps in the inode.
+    unsafe { &*(*(*file).f_inode).i_private.cast() }
+}
+
+/// # Safety
+///
 /// Called by the C side with a seq_file of a file that `create` has made.
-unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) -> i32 {
+unsafe extern "C" fn show<P: PerNet>(seq: *mut c::seq_file, _: *mut c_void) -> i32 {
     // SAFETY: The caller in C passes a seq_file of a file from `create`. The file is open
     // for this call, and its removal waits for the call.
     unsafe {
-        F::show(
-            held(Net::from_raw(c::seq_file_single_net(seq))),
-            SeqFile::from_raw(seq),
-        )
-    };
+        if let ProcFile::Text { show, .. } = contents::<P>((*seq).file) {
+            let net = Net::from_raw(c::seq_file_single_net(seq));
+            show(held(net), SeqFile::from_raw(seq))
+        }
+    }
     0
 }
 
 /// # Safety
 ///
 /// Same requirements as `show`; `line` has `len` bytes.
-unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
+unsafe extern "C" fn write<P: PerNet>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
     // SAFETY: The C side passes an open file from `create`, and a copy of the bytes.
     let (of, line) = unsafe {
         let net = Net::from_raw(c::seq_file_single_net((*file).private_data.cast()));
         (held(net), slice::from_raw_parts(line, len))
     };
-    // 0: the C side returns the number of bytes
-    F::written(of, line).map_or_else(|e| e.to_errno(), |()| 0)
+    // SAFETY: As above.
+    match unsafe { contents::<P>(file) } {
+        // 0: the C side returns the number of bytes
+        ProcFile::Text { write, .. } => write(of, line).map_or_else(|e| e.to_errno(), |()| 0),
+        ProcFile::Rows { .. } => 0,
+    }
 }
 
 /// The heading, `SEQ_START_TOKEN`. A row is the address of its object, with a reference.
@@ -308,15 +282,20 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 /// # Safety
 ///
 /// Same requirements as `show`.
-unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
+unsafe fn current<P: PerNet>(seq: *mut c::seq_file) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file made by `create`. The file is open for this
     // call, and its removal waits for the call. The private data is an `sdp_h_rows`, for one call
     // at a time.
-    let (rows, of) = unsafe {
+    let (rows, of, contents) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
-        (rows, held(Net::from_raw(c::seq_file_net(seq))))
+        let of = held::<P>(Net::from_raw(c::seq_file_net(seq)));
+        (rows, of, contents::<P>((*seq).file))
     };
-    let row = F::next(of, rows.at).map_or(ptr::null_mut(), |row| ARef::into_raw(row).as_ptr());
+    let row = match contents {
+        ProcFile::Rows { next, .. } => next(of, rows.at),
+        ProcFile::Text { .. } => None,
+    };
+    let row = row.map_or(ptr::null_mut(), |row| ARef::into_raw(row).as_ptr());
     rows.at = if row.is_null() {
         usize::MAX
     } else {
@@ -328,11 +307,11 @@ unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
 /// # Safety
 ///
 /// Same requirements as `show`.
-unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) -> *mut c_void {
+unsafe extern "C" fn start<P: PerNet>(seq: *mut c::seq_file, pos: *mut i64) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file from `create`, and a number.
     unsafe {
         if *pos > 0 {
-            return current::<F>(seq);
+            return current::<P>(seq);
         }
         (*(*seq).private.cast::<c::sdp_h_rows>()).at = 0;
     }
@@ -342,7 +321,7 @@ unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) ->
 /// # Safety
 ///
 /// Same requirements as `show`; `v` came from `start` or `next`, and is consumed.
-unsafe extern "C" fn next<F: ProcRows>(
+unsafe extern "C" fn next<P: PerNet>(
     seq: *mut c::seq_file,
     v: *mut c_void,
     pos: *mut i64,
@@ -353,32 +332,34 @@ unsafe extern "C" fn next<F: ProcRows>(
         if v != HEADING {
             (*(*seq).private.cast::<c::sdp_h_rows>()).at = v.addr().wrapping_add(1);
         }
-        stop::<F>(seq, v);
-        current::<F>(seq)
+        stop::<P>(seq, v);
+        current::<P>(seq)
     }
 }
 
 /// # Safety
 ///
 /// `v` came from `start` or `next`, and is consumed.
-unsafe extern "C" fn stop<F: ProcRows>(_: *mut c::seq_file, v: *mut c_void) {
+unsafe extern "C" fn stop<P: PerNet>(_: *mut c::seq_file, v: *mut c_void) {
     if let Some(row) = NonNull::new(v).filter(|_| v != HEADING) {
         // SAFETY: `current` has left a reference here.
-        drop(unsafe { ARef::<F::Row>::from_raw(row.cast()) });
+        drop(unsafe { ARef::<P::Row>::from_raw(row.cast()) });
     }
 }
 
 /// # Safety
 ///
 /// Same requirements as `show`; `v` came from `start` or `next`.
-unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
+unsafe extern "C" fn row<P: PerNet>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
     // SAFETY: The C side passes a seq_file of a file from `create`. `current` has taken a
     // reference, which `stop` drops. `index` is the number of the row, and 0 for the heading.
     unsafe {
         let to = SeqFile::from_raw(seq);
-        match v {
-            HEADING => F::heading(to),
-            row => F::show(&*row.cast::<F::Row>(), (*seq).index.saturating_sub(1), to),
+        if let ProcFile::Rows { heading, show, .. } = contents::<P>((*seq).file) {
+            match v {
+                HEADING => heading(to),
+                row => show(&*row.cast(), (*seq).index.saturating_sub(1), to),
+            }
         }
     }
     0
