@@ -29,18 +29,6 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state,
 			     state, in_turn, timeo, __ret = schedule_timeout(__ret));
 }
 
-/* Returns true if a task polls, requests SIGIO, or has replaced a default callback. */
-bool sdp_h_is_watched(struct sock *sk)
-{
-	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
-	struct socket_wq *wq;
-
-	guard(rcu)();
-	wq = rcu_dereference(sk->sk_wq);
-	return skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list)) ||
-	       READ_ONCE(sk->sk_data_ready) != s->data_ready;
-}
-
 /*
  * Returns true if signals of the socket have an owner (F_SETOWN). RCU frees socket and file, and
  * only a pointer of the file is compared. The result may be wrong while the socket is being closed,
@@ -55,19 +43,22 @@ static bool has_owner(const struct sock *sk)
 }
 
 /*
- * Returns true if the socket has pollers, and sdp_h_wake_pollers() reaches every task that has to
- * be notified. This wakeup reaches neither owners, which get signals, nor callbacks of kernel
- * users.
+ * Returns the tasks to notify of an event, apart from waiting callers. sdp_h_wake_pollers() reaches
+ * neither owners, which get signals, nor callbacks of kernel users.
  */
-bool sdp_h_has_pollers(struct sock *sk)
+enum sdp_h_watchers sdp_h_watchers(struct sock *sk)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
 	struct socket_wq *wq;
+	bool polled;
 
 	guard(rcu)();
 	wq = rcu_dereference(sk->sk_wq);
-	return skwq_has_sleeper(wq) && !READ_ONCE(wq->fasync_list) && !has_owner(sk) &&
-	       READ_ONCE(sk->sk_data_ready) == s->data_ready;
+	polled = skwq_has_sleeper(wq);
+	if ((wq && READ_ONCE(wq->fasync_list)) || READ_ONCE(sk->sk_data_ready) != s->data_ready ||
+	    (polled && has_owner(sk)))
+		return SDP_H_OTHERS;
+	return polled ? SDP_H_POLLERS : SDP_H_NONE;
 }
 
 /*

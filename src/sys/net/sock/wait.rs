@@ -162,7 +162,7 @@ impl SockCore {
     /// Returns true if another task than a waiting caller has to be notified of data.
     pub(crate) fn is_watched(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_is_watched(self.raw()) }
+        unsafe { c::sdp_h_watchers(self.raw()) != c::sdp_h_watchers_SDP_H_NONE }
     }
 
     /// Returns true if the socket has pollers, and [`SockCore::wake_pollers`] suffices: no owner
@@ -171,7 +171,7 @@ impl SockCore {
     /// Context: any.
     pub(crate) fn has_pollers(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_has_pollers(self.raw()) }
+        unsafe { c::sdp_h_watchers(self.raw()) == c::sdp_h_watchers_SDP_H_POLLERS }
     }
 
     /// Wakes the pollers without an event mask, so that they poll again.

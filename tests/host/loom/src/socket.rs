@@ -92,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// `sdp_h_has_pollers()`.
+    /// `sdp_h_watchers()`.
     fn has_pollers(&self) -> bool {
         // skwq_has_sleeper()
         fence(Ordering::SeqCst);
