@@ -10,22 +10,24 @@
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a)
+/* Stores the local address and port, or the remote ones. */
+void sdp_h_name(const struct sock *sk, bool remote, struct sdp_h_addr *a)
 {
+	const struct inet_sock *inet = inet_sk(sk);
+
 	if (sdp_h_is_v6(sk))
-		a->ip = sk->sk_v6_rcv_saddr;
+		a->ip = remote ? sk->sk_v6_daddr : sk->sk_v6_rcv_saddr;
 	else
-		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_rcv_saddr, &a->ip);
-	a->port = inet_sk(sk)->inet_sport;
+		ipv6_addr_set_v4mapped(remote ? inet->inet_daddr : inet->inet_rcv_saddr, &a->ip);
+	a->port = remote ? inet->inet_dport : inet->inet_sport;
 }
 
-void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a)
+/* Returns an address of a socket as its IPv4 code has it. */
+static __be32 in_ipv4(const struct sock *sk, const struct in6_addr *ip)
 {
-	if (sdp_h_is_v6(sk))
-		a->ip = sk->sk_v6_daddr;
-	else
-		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_daddr, &a->ip);
-	a->port = inet_sk(sk)->inet_dport;
+	if (sdp_h_is_v6(sk) && !ipv6_addr_v4mapped(ip) && !ipv6_addr_any(ip))
+		return LOOPBACK4_IPV6;
+	return ip->s6_addr32[3];
 }
 
 void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a)
@@ -35,31 +37,18 @@ void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a)
 	if (sdp_h_is_v6(sk)) {
 		sk->sk_v6_rcv_saddr = a->ip;
 		inet->pinet6->saddr = a->ip;
-		inet->inet_rcv_saddr = ipv6_addr_v4mapped(&a->ip) ?
-				       a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
-		if (ipv6_addr_any(&a->ip))
-			inet->inet_rcv_saddr = 0;
-	} else {
-		inet->inet_rcv_saddr = a->ip.s6_addr32[3];
 	}
+	inet->inet_rcv_saddr = in_ipv4(sk, &a->ip);
 	inet->inet_saddr = inet->inet_rcv_saddr;
 	inet->inet_sport = a->port;
 }
 
 void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a)
 {
-	struct inet_sock *inet = inet_sk(sk);
-
-	if (sdp_h_is_v6(sk)) {
+	if (sdp_h_is_v6(sk))
 		sk->sk_v6_daddr = a->ip;
-		inet->inet_daddr = ipv6_addr_v4mapped(&a->ip) ?
-				   a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
-		if (ipv6_addr_any(&a->ip))
-			inet->inet_daddr = 0;
-	} else {
-		inet->inet_daddr = a->ip.s6_addr32[3];
-	}
-	inet->inet_dport = a->port;
+	inet_sk(sk)->inet_daddr = in_ipv4(sk, &a->ip);
+	inet_sk(sk)->inet_dport = a->port;
 }
 
 u16 sdp_h_num(const struct sock *sk)

@@ -84,8 +84,7 @@ extern struct proto_ops sdp_h_ops[4];
 
 enum sdp_h_watchers { SDP_H_NONE, SDP_H_POLLERS, SDP_H_OTHERS };
 enum sdp_h_callback { SDP_H_STATE_CHANGE, SDP_H_DATA_READY, SDP_H_WRITE_SPACE, SDP_H_ERROR_REPORT };
-void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
-void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
+void sdp_h_name(const struct sock *sk, bool remote, struct sdp_h_addr *a);
 void sdp_h_custom_sockopt(struct socket *sock);
 void sdp_h_schedule(struct sdp_h_sock *s, int job);
 void sdp_h_wake(struct sdp_h_sock *s, bool all);

@@ -230,7 +230,7 @@ void sdp_h_tcp_discard(struct sock *sk)
 
 void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
 {
-	sdp_h_local(tcp->sk, a);
+	sdp_h_name(tcp->sk, false, a);
 	/* getsockname() still returns a released port */
 	if (!READ_ONCE(inet_sk(tcp->sk)->inet_num))
 		a->port = 0;

@@ -13,28 +13,26 @@
 #define CREATE_RUST_TRACE_POINTS
 #include "sys/trace.h"
 
-static void sdp_trace_end(struct sockaddr_in6 *to, const struct sdp_h_addr *a)
+static void sdp_trace_end(struct sockaddr_in6 *to, const struct sock *sk, bool remote)
 {
 	struct sockaddr_in *v4 = (struct sockaddr_in *)to;
+	struct sdp_h_addr a;
 
+	sdp_h_name(sk, remote, &a);
 	memset(to, 0, sizeof(*to));
-	if (ipv6_addr_v4mapped(&a->ip)) {
+	/* the port is at the same offset in both families */
+	to->sin6_port = a.port;
+	if (ipv6_addr_v4mapped(&a.ip)) {
 		v4->sin_family = AF_INET;
-		v4->sin_addr.s_addr = a->ip.s6_addr32[3];
-		v4->sin_port = a->port;
+		v4->sin_addr.s_addr = a.ip.s6_addr32[3];
 	} else {
 		to->sin6_family = AF_INET6;
-		to->sin6_addr = a->ip;
-		to->sin6_port = a->port;
+		to->sin6_addr = a.ip;
 	}
 }
 
 void sdp_trace_ends(const struct sock *sk, struct sockaddr_in6 *local, struct sockaddr_in6 *remote)
 {
-	struct sdp_h_addr a;
-
-	sdp_h_local(sk, &a);
-	sdp_trace_end(local, &a);
-	sdp_h_remote(sk, &a);
-	sdp_trace_end(remote, &a);
+	sdp_trace_end(local, sk, false);
+	sdp_trace_end(remote, sk, true);
 }

@@ -23,16 +23,17 @@ impl SockCore {
     }
 
     pub(crate) fn local(&self) -> Address {
-        let mut a = c::sdp_h_addr::default();
-        // SAFETY: By the invariants the sock is alive; `a` is writable.
-        unsafe { c::sdp_h_local(self.raw(), &mut a) };
-        Address::from_c(&a, self.is_v6())
+        self.name(false)
     }
 
     pub(crate) fn remote(&self) -> Address {
+        self.name(true)
+    }
+
+    fn name(&self, remote: bool) -> Address {
         let mut a = c::sdp_h_addr::default();
         // SAFETY: By the invariants the sock is alive; `a` is writable.
-        unsafe { c::sdp_h_remote(self.raw(), &mut a) };
+        unsafe { c::sdp_h_name(self.raw(), remote, &mut a) };
         Address::from_c(&a, self.is_v6())
     }
 
