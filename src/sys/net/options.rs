@@ -7,6 +7,7 @@ use super::super::errno::{EFAULT, EINVAL};
 use super::sock::SockCore;
 use core::marker::PhantomData;
 use kernel::prelude::*;
+use kernel::uaccess::{UserPtr, UserSlice};
 
 /// Value of a setsockopt(2) call.
 ///
@@ -97,29 +98,20 @@ impl OldValue<'_> {
     ///
     /// Errors: `EFAULT`. `EINVAL`: the length is negative.
     pub(crate) fn space(&self) -> Result<usize> {
-        let mut len: i32 = 0;
-        let to = (&raw mut len).cast();
-        // SAFETY: `self.len` is the user pointer of the call, which the C function checks.
-        if unsafe { c::copy_from_user(to, self.len.cast(), size_of::<i32>()) } != 0 {
-            return Err(EFAULT.into());
-        }
+        let len = self.len().reader().read::<i32>()?;
         usize::try_from(len).map_err(|_| EINVAL.into())
+    }
+
+    fn len(&self) -> UserSlice {
+        UserSlice::new(UserPtr::from_ptr(self.len.cast()), size_of::<i32>())
     }
 
     /// Copies as much of `bytes` as the caller has space for.
     pub(crate) fn give(&self, bytes: &[u8]) -> Result {
         let n = self.space()?.min(bytes.len());
-        let len = n as i32;
-        // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
-        let failed = unsafe {
-            c::copy_to_user(self.len.cast(), (&raw const len).cast(), size_of::<i32>()) != 0
-                || c::copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n) != 0
-        };
-        if failed {
-            Err(EFAULT.into())
-        } else {
-            Ok(())
-        }
+        self.len().writer().write(&(n as i32))?;
+        let value = UserSlice::new(UserPtr::from_ptr(self.value.cast()), n);
+        value.writer().write_slice(bytes.get(..n).unwrap_or(bytes))
     }
 
     pub(crate) fn give_int(&self, v: i32) -> Result {
