@@ -150,10 +150,7 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
 
 /// Parses a `struct sockaddr_in`.
 pub(super) fn read_in(bytes: &[u8]) -> Result<Address> {
-    let b: &[u8; SOCKADDR_IN_LEN] = bytes
-        .get(..SOCKADDR_IN_LEN)
-        .and_then(|b| b.try_into().ok())
-        .ok_or(Error::from(EINVAL))?;
+    let b: &[u8; SOCKADDR_IN_LEN] = bytes.first_chunk().ok_or(Error::from(EINVAL))?;
     Ok(Address {
         ip: IpAddr::V4(Ipv4Addr::new(b[4], b[5], b[6], b[7])),
         port: u16::from_be_bytes([b[2], b[3]]),
@@ -163,10 +160,7 @@ pub(super) fn read_in(bytes: &[u8]) -> Result<Address> {
 
 /// Parses a `struct sockaddr_in6`; the scope id may be missing.
 pub(super) fn read_in6(bytes: &[u8]) -> Result<Address> {
-    let b: &[u8; SOCKADDR_IN6_MIN_LEN] = bytes
-        .get(..SOCKADDR_IN6_MIN_LEN)
-        .and_then(|b| b.try_into().ok())
-        .ok_or(Error::from(EINVAL))?;
+    let b: &[u8; SOCKADDR_IN6_MIN_LEN] = bytes.first_chunk().ok_or(Error::from(EINVAL))?;
     let mut ip = [0; 16];
     ip.copy_from_slice(&b[8..24]);
     let mut a = Address::from_mapped(ip, u16::from_be_bytes([b[2], b[3]]));

@@ -187,11 +187,6 @@ bool sdp_h_cast_nodelay(const struct sock *sk)
 	return tcp_sk(sk)->nonagle & TCP_NAGLE_OFF;
 }
 
-u32 sdp_h_uid(const struct sock *sk)
-{
-	return from_kuid_munged(&init_user_ns, sk_uid(sk));
-}
-
 /* Returns the uid as a number of the reader's user namespace. */
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk)
 {

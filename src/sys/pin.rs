@@ -314,7 +314,7 @@ impl Pages {
                 let pages = self.pages.as_mut_ptr();
                 let sent = self.sent.as_deref_mut().filter(|s| s.ranges != 0);
                 match self.by_page {
-                    true => c::sdp_h_put_pages(pages, n),
+                    true => c::release_pages(c::release_pages_arg { pages }, n as i32),
                     false => c::sdp_h_unpin(pages, n, self.written, sent.map_or(null_mut(), |s| s)),
                 }
             };

@@ -166,12 +166,6 @@ size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 	return before;
 }
 
-void sdp_h_put_pages(struct page **pages, unsigned int n)
-{
-	while (n--)
-		put_page(pages[n]);
-}
-
 /* Pins the pages of one segment, for which there is space, and adds their number. Returns the
  * number of bytes.
  */
@@ -265,7 +259,7 @@ int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 	for (k = 0; k < n; k++) {
 		pages[k] = alloc_page(GFP_HIGHUSER | __GFP_NOWARN);
 		if (!pages[k]) {
-			sdp_h_put_pages(pages, k);
+			release_pages(pages, k);
 			return -ENOMEM;
 		}
 		copy_highpage(pages[k], from[k]);

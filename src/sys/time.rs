@@ -9,7 +9,7 @@ pub(crate) type Jiffies = usize;
 
 pub(crate) fn jiffies() -> Jiffies {
     // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
-    (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
+    (unsafe { core::ptr::read_volatile(&raw const kernel::bindings::jiffies) }) as Jiffies
 }
 
 pub(crate) fn is_past(at: Jiffies) -> bool {

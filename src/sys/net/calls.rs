@@ -107,17 +107,13 @@ unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
             return 0;
         }
         let call = call::<T>(socket);
-        let v6 = call.sk.is_v6();
         if call.tcp().is_some() {
             (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
         }
         // a worker may be about to choose TCP: from now on the sock has no TCP socket
         let tcp = c::sdp_h_tcp_take((*socket).sk);
-        let e = if v6 {
-            c::inet6_release(socket)
-        } else {
-            c::inet_release(socket)
-        };
+        // inet6_release() would only leave groups as well, which nobody can join
+        let e = c::inet_release(socket);
         if !tcp.is_null() {
             c::sdp_h_tcp_drop(socket, tcp);
         }

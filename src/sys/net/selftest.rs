@@ -46,7 +46,7 @@ fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
     let mut msg = c::msghdr::default();
     // SAFETY: `msg_iter` may be written to; the function checks the range.
     to_result(unsafe {
-        c::import_ubuf(
+        kernel::bindings::import_ubuf(
             i32::from(!dest),
             address as *mut kernel::ffi::c_void,
             len,

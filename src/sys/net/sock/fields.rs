@@ -218,8 +218,7 @@ impl SockCore {
 
     /// Returns the owner, as a number of the initial user namespace.
     pub(crate) fn uid(&self) -> u32 {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_uid(self.raw()) }
+        read_once!(self.sk_uid.val)
     }
 
     /// Returns the owner, as a number of the reader's user namespace.
