@@ -43,14 +43,13 @@ struct IbSdp {
     _family: Families<Socket>,
     _rdma: transport::Service,
     _protection: memory::protect::Service,
-    _shrinker: sys::watch::Shrinker,
+    _workqueues: sys::work::Workqueues,
 }
 
 impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        sys::layout::check_layout()?;
-        let shrinker = sys::watch::Shrinker::start(memory::spares::count, socket::shed)?;
-        let protection = memory::protect::Service::start()?;
+        let workqueues = sys::work::Workqueues::start(memory::spares::count, socket::shed)?;
+        let protection = memory::protect::Service::start();
         let rdma = transport::start::<SdpSock>()?;
         let family = Families::new(module)?;
         Ok(IbSdp {
@@ -59,7 +58,7 @@ impl kernel::Module for IbSdp {
             _family: family,
             _rdma: rdma,
             _protection: protection,
-            _shrinker: shrinker,
+            _workqueues: workqueues,
         })
     }
 }

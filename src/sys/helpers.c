@@ -12,35 +12,52 @@
 #include <linux/net.h>
 #include <linux/printk.h>
 #include <linux/siphash.h>
-#include <linux/stddef.h>
+#include <linux/workqueue.h>
 #include <net/inet_sock.h>
 #include <net/sock.h>
 #include <rdma/ib_cm.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+#include "net_helpers.h"
 #include "protect_helpers.h"
 
-/* In the order of check_layout() in layout.rs. */
-const size_t sdp_h_layouts[] = {
-	sizeof(struct sock),
-	offsetof(struct sock, sk_data_ready),
-	sizeof(struct inet_sock),
-	sizeof(struct socket),
-	sizeof(struct proto),
-	sizeof(struct proto_ops),
-	sizeof(struct msghdr),
-	sizeof(struct ib_device),
-	sizeof(struct ib_qp_attr),
-	sizeof(struct ib_qp_init_attr),
-	sizeof(struct ib_send_wr),
-	sizeof(struct ib_wc),
-	sizeof(struct ib_cm_event),
-	sizeof(struct ib_cm_req_param),
-	sizeof(struct rdma_cm_id),
-	sizeof(struct ib_client),
-	sizeof(struct sdp_h_protect),
-};
+struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
+
+/* Context: process. Stopped by sdp_h_stop(), also after an error. */
+int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)(void))
+{
+	if (layout != SDP_H_LAYOUT) {
+		pr_err("bindgen and the compiler disagree about the layout of structures\n");
+		return -EINVAL;
+	}
+	sdp_h_wq = alloc_workqueue("ib_sdp", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	/* frees memory that the shrinker has taken, so reclaim may wait for it */
+	sdp_h_rdma_wq = alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	/* for nothing else: an item may wait for a task that holds an mmap lock in a fault */
+	sdp_h_protect_wq = alloc_workqueue("ib_sdp_protect", WQ_UNBOUND, 0);
+	if (!sdp_h_wq || !sdp_h_rdma_wq || !sdp_h_protect_wq)
+		return -ENOMEM;
+	return sdp_h_watch_shrinker_start(count, free);
+}
+
+static void stop(struct workqueue_struct **wq)
+{
+	if (!*wq)
+		return;
+	/* closes all userfaultfds, so that no event is queued while the workqueue is drained */
+	flush_workqueue(*wq);
+	destroy_workqueue(*wq);
+	*wq = NULL;
+}
+
+void sdp_h_stop(void)
+{
+	sdp_h_watch_shrinker_stop();
+	stop(&sdp_h_wq);
+	stop(&sdp_h_rdma_wq);
+	stop(&sdp_h_protect_wq);
+}
 
 /* Uses a random key that never changes. */
 u32 sdp_h_hash(const void *bytes, size_t n)

@@ -11,7 +11,6 @@ pub(crate) mod debug;
 pub(crate) mod deferred;
 pub(crate) mod errno;
 mod flow;
-pub(crate) mod layout;
 pub(crate) mod net;
 pub(crate) mod netns;
 pub(crate) mod pages;

@@ -15,8 +15,6 @@ struct proto sdp_h_proto[4];
 struct proto_ops sdp_h_ops[4];
 struct net_proto_family sdp_h_family[2];
 
-static struct workqueue_struct *sdp_h_wq;
-
 static_assert(offsetof(struct sdp_h_sock, inet6) >= sizeof(struct tcp_sock));
 
 /* tcp_sock_set_keepidle() arms this timer with a reference; SDP has its own keepalive. */
@@ -269,18 +267,6 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 bool sdp_h_is_crowded(void)
 {
 	return need_resched() || !single_task_running();
-}
-
-int sdp_h_wq_start(void)
-{
-	sdp_h_wq = alloc_workqueue("ib_sdp", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	return sdp_h_wq ? 0 : -ENOMEM;
-}
-
-void sdp_h_wq_stop(void)
-{
-	destroy_workqueue(sdp_h_wq);
-	sdp_h_wq = NULL;
 }
 
 /* Each queued item holds a reference, which the work function drops. */

@@ -19,6 +19,21 @@
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 
+/* Layouts in one number, as Workqueues::start() has them by bindgen, which uses clang. */
+#define SDP_H_LAYOUT \
+	(sizeof(struct sock) + 31 * (offsetof(struct sock, sk_data_ready) + 31 * ( \
+	 sizeof(struct inet_sock) + 31 * (sizeof(struct socket) + 31 * ( \
+	 sizeof(struct proto) + 31 * (sizeof(struct proto_ops) + 31 * ( \
+	 sizeof(struct msghdr) + 31 * (sizeof(struct ib_device) + 31 * ( \
+	 sizeof(struct ib_qp_attr) + 31 * (sizeof(struct ib_qp_init_attr) + 31 * ( \
+	 sizeof(struct ib_send_wr) + 31 * (sizeof(struct ib_wc) + 31 * ( \
+	 sizeof(struct ib_cm_event) + 31 * (sizeof(struct ib_cm_req_param) + 31 * ( \
+	 sizeof(struct rdma_cm_id) + 31 * (sizeof(struct ib_client) + 31 * ( \
+	 sizeof(struct sdp_h_protect))))))))))))))))))
+
+/* The module's workqueues, from sdp_h_start() to sdp_h_stop(). */
+extern struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
+
 /* The C part of a socket; the Rust part follows it in the same object. */
 struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */

@@ -9,10 +9,8 @@
 //! unprotection of its own memory.
 
 use super::bindings as c;
-use super::single::Exclusive;
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
@@ -211,32 +209,5 @@ impl Worker<'_> {
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })
-    }
-}
-
-/// Workqueue of all workers. The drop waits for the workers' work. Dropped when all [`Protector`]s
-/// are closed, or are to be closed by a queued [`Handler::rest`].
-pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
-
-static WORKERS: AtomicFlag = AtomicFlag::new(false);
-
-impl Workers {
-    /// Starts it. Context: process.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY`: the workqueue exists already. `ENOMEM`.
-    pub(crate) fn start() -> Result<Self> {
-        let single = Exclusive::take(&WORKERS)?;
-        // SAFETY: Process context, and no other workers exist.
-        to_result(unsafe { c::sdp_h_protect_start() })?;
-        Ok(Workers(single))
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        // SAFETY: Started by `start`.
-        unsafe { c::sdp_h_protect_stop() }
     }
 }

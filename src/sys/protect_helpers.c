@@ -17,26 +17,11 @@
 #include <linux/uaccess.h>
 #include <linux/userfaultfd_k.h>
 
+#include "net_helpers.h"
 #include "protect_helpers.h"
 
 #define SLOT_SIZE	64
 #define SLOTS		BITS_PER_LONG
-
-/* Used for nothing else: a work item may wait for a task that holds an mmap lock in a fault. */
-static struct workqueue_struct *protect_wq;
-
-int sdp_h_protect_start(void)
-{
-	protect_wq = alloc_workqueue("ib_sdp_protect", WQ_UNBOUND, 0);
-	return protect_wq ? 0 : -ENOMEM;
-}
-
-void sdp_h_protect_stop(void)
-{
-	/* Closes all files, so that no event is queued while the workqueue is drained. */
-	flush_workqueue(protect_wq);
-	destroy_workqueue(protect_wq);
-}
 
 /* --- The file ------------------------------------------------------------------------------ */
 
@@ -61,7 +46,7 @@ static void *slot_address(struct sdp_h_protect *p, unsigned int slot)
 
 void sdp_h_protect_kick(struct sdp_h_protect *p)
 {
-	queue_work(protect_wq, &p->work);
+	queue_work(sdp_h_protect_wq, &p->work);
 }
 
 /* Runs when events can be read, with the lock of the queue held. */
@@ -282,7 +267,7 @@ void sdp_h_protect_close(struct sdp_h_protect *p)
 /* Queues `rest` after a delay, in place of an earlier one. */
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 {
-	mod_delayed_work(protect_wq, &p->idle, msecs_to_jiffies(ms));
+	mod_delayed_work(sdp_h_protect_wq, &p->idle, msecs_to_jiffies(ms));
 }
 
 /* --- Ranges of memory ---------------------------------------------------------------------- */

@@ -35,6 +35,9 @@ struct sdp_h_protect {
 	void			(*rest)(struct sdp_h_protect *p);
 };
 
+int sdp_h_watch_shrinker_start(unsigned long (*count)(void), void (*free)(void));
+void sdp_h_watch_shrinker_stop(void);
+
 /* An event. */
 struct sdp_h_protect_event {
 	bool			moved;		/* mremap(2), else a write that waits at `from` */

@@ -91,24 +91,6 @@ bool sdp_h_block_is_shared(const void *block)
 	return atomic_read_acquire(&virt_to_page(block)->_refcount) > 1;
 }
 
-/* --- The module and its workqueue ---------------------------------------------------------- */
-
-struct workqueue_struct *sdp_h_rdma_workqueue(void)
-{
-	/* The queue frees memory that the shrinker has taken, so reclaim may wait for it. */
-	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-}
-
-void sdp_h_module_get(void)
-{
-	__module_get(THIS_MODULE);
-}
-
-void sdp_h_module_put(void)
-{
-	module_put(THIS_MODULE);
-}
-
 /* --- Network namespaces -------------------------------------------------------------------- */
 
 /*

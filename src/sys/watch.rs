@@ -9,12 +9,10 @@
 use super::bindings as c;
 use super::deferred::{Destroy, DropInWorker};
 use super::protect::current_mm;
-use super::single::Exclusive;
 use super::work::ModuleRef;
 use core::cell::UnsafeCell;
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::AtomicFlag;
 use kernel::types::Opaque;
 
 /// # Invariants
@@ -127,33 +125,4 @@ impl<T: Send + 'static> Watched<T> {
 pub(crate) fn shrink(pages: usize) {
     // SAFETY: No requirements.
     unsafe { c::sdp_h_watch_shrink(pages) };
-}
-
-/// Shrinker of idle memory and of memory kept by connections.
-pub(crate) struct Shrinker {
-    _single: Exclusive,
-}
-
-static SHRINKER: AtomicFlag = AtomicFlag::new(false);
-
-impl Shrinker {
-    /// Registers the shrinker. `count` returns the number of other objects that `free` frees. A
-    /// worker calls `free`, since reclaim may hold any lock. Context: process.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY`: another shrinker exists. `ENOMEM`.
-    pub(crate) fn start(count: extern "C" fn() -> usize, free: extern "C" fn()) -> Result<Self> {
-        let single = Exclusive::take(&SHRINKER)?;
-        // SAFETY: This runs in process context, and no other shrinker exists.
-        to_result(unsafe { c::sdp_h_watch_shrinker_start(Some(count), Some(free)) })?;
-        Ok(Shrinker { _single: single })
-    }
-}
-
-impl Drop for Shrinker {
-    fn drop(&mut self) {
-        // SAFETY: Started by `start`.
-        unsafe { c::sdp_h_watch_shrinker_stop() }
-    }
 }

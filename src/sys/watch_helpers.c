@@ -9,6 +9,8 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
+#include "protect_helpers.h"
+
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
 	struct mmu_interval_notifier mni;	/* its sequence changes under idle_lock */

@@ -1,69 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Deferred work in process context.
+//! The module's workqueues, shrinker and references, and deferred work in process context.
 //!
-//! A [`Worker`] is the module's workqueue for RDMA objects, from start to stop. [`defer`] takes
-//! objects that cannot be destroyed where their last user drops them (under a spinlock, or in the
-//! very callback that the destruction would wait for).
+//! [`defer`] takes objects that cannot be destroyed where their last user drops them (under a
+//! spinlock, or in the very callback that the destruction would wait for).
 
 use super::bindings as c;
+use super::single::Exclusive;
 use super::time::milliseconds;
-use core::ptr::NonNull;
+use core::mem::{offset_of, size_of};
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::atomic::AtomicFlag;
 use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 
-/// The address of the workqueue, 0 when there is none.
-static WORKER: Atomic<usize> = Atomic::new(0);
+static STARTED: AtomicFlag = AtomicFlag::new(false);
 
-/// The workqueue. Dropping the worker runs all queued work.
-///
-/// # Invariants
-///
-/// `raw` is a workqueue that only [`Drop`] destroys. At most one `Worker` exists, and `WORKER`
-/// holds its address.
-pub(crate) struct Worker {
-    raw: NonNull<c::workqueue_struct>,
+/// All workqueues, and the shrinker of idle memory and of memory kept by connections. Made before
+/// all other objects of the module, and dropped after them. The drop runs all queued work.
+pub(crate) struct Workqueues {
+    _single: Exclusive,
 }
 
-// SAFETY: A workqueue is not tied to a thread.
-unsafe impl Send for Worker {}
-// SAFETY: The type has no methods.
-unsafe impl Sync for Worker {}
-
-impl Worker {
-    /// Makes the workqueue.
+impl Workqueues {
+    /// Makes them. `count` returns the number of objects, other than idle memory, that `free`
+    /// frees. A worker calls `free`, since reclaim may hold any lock. Context: process.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: another worker exists. `ENOMEM`.
-    pub(crate) fn start() -> Result<Self> {
-        // SAFETY: Called in process context; no other requirement.
-        let raw = NonNull::new(unsafe { c::sdp_h_rdma_workqueue() }).ok_or(ENOMEM)?;
-        if WORKER.cmpxchg(0, raw.as_ptr() as usize, Full).is_err() {
-            // SAFETY: The workqueue was made above, and nobody else has seen it.
-            unsafe { c::destroy_workqueue(raw.as_ptr()) };
-            return Err(EBUSY);
-        }
-        Ok(Worker { raw })
+    /// `EBUSY`: they exist. `EINVAL`: the compilers of C and of the bindings disagree. `ENOMEM`.
+    pub(crate) fn start(count: extern "C" fn() -> usize, free: extern "C" fn()) -> Result<Self> {
+        let single = Exclusive::take(&STARTED)?;
+        let layouts = [
+            size_of::<c::sock>(),
+            offset_of!(c::sock, sk_data_ready),
+            size_of::<c::inet_sock>(),
+            size_of::<c::socket>(),
+            size_of::<c::proto>(),
+            size_of::<c::proto_ops>(),
+            size_of::<c::msghdr>(),
+            size_of::<c::ib_device>(),
+            size_of::<c::ib_qp_attr>(),
+            size_of::<c::ib_qp_init_attr>(),
+            size_of::<c::ib_send_wr>(),
+            size_of::<c::ib_wc>(),
+            size_of::<c::ib_cm_event>(),
+            size_of::<c::ib_cm_req_param>(),
+            size_of::<c::rdma_cm_id>(),
+            size_of::<c::ib_client>(),
+            size_of::<c::sdp_h_protect>(),
+        ];
+        let layout = |sum: usize, next: &usize| sum.wrapping_mul(31).wrapping_add(*next);
+        let layout = layouts.iter().rev().fold(0, layout);
+        let me = Workqueues { _single: single };
+        // SAFETY: Process context. `me` is the only one, and its drop stops all that was started.
+        to_result(unsafe { c::sdp_h_start(layout, Some(count), Some(free)) })?;
+        Ok(me)
     }
 }
 
-impl Drop for Worker {
+impl Drop for Workqueues {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the workqueue exists. Work queued by running work runs, too.
-        unsafe { c::drain_workqueue(self.raw.as_ptr()) };
-        WORKER.xchg(0, Full);
-        // SAFETY: By the invariants the workqueue exists. Unloading waits for its users'
-        // references.
-        unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
+        // SAFETY: Follows `sdp_h_start`. Unloading waits for references of the users.
+        unsafe { c::sdp_h_stop() }
     }
+}
+
+/// Runs all queued work of [`defer`]. Context: process.
+pub(crate) fn drain() {
+    if let Some(queue) = NonNull::new(queue()) {
+        // SAFETY: The workqueue exists. Work queued by running work runs, too.
+        unsafe { kernel::bindings::drain_workqueue(queue.as_ptr()) }
+    }
+}
+
+/// Returns the workqueue of [`defer`], null before and after [`Workqueues`].
+fn queue() -> *mut c::workqueue_struct {
+    // SAFETY: A pointer that is set before and cleared after all use.
+    unsafe { ptr::read_volatile(&raw const c::sdp_h_rdma_wq) }
 }
 
 /// Queues the work. Context: any.
 ///
 /// The caller or the work has to hold a [`super::rdma::device::DeviceRef`] or a [`ModuleRef`], so
-/// that the module does not stop its [`Worker`]. Otherwise the work may never run and is leaked.
+/// that the module does not stop the workqueue. Otherwise the work may never run and is leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,
@@ -85,14 +106,14 @@ where
 }
 
 fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
-    let raw = WORKER.load(Acquire) as *const kernel::bindings::workqueue_struct;
+    let raw = queue();
     if raw.is_null() {
         // Impossible as long as callers keep to the rule; leak rather than free too early.
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
         // SAFETY: The workqueue was there when the address was read. The caller or the work holds a
-        // reference without which no code of the module may run; the drop of the `Worker` comes
+        // reference without which no code of the module may run; the drop of `Workqueues` comes
         // after the last one. The borrow ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
     }
@@ -105,7 +126,7 @@ impl ModuleRef {
     /// Takes a reference. The caller's context keeps the module loaded meanwhile.
     pub(crate) fn new() -> Self {
         // SAFETY: Code of the module is running, so the module is loaded.
-        unsafe { c::sdp_h_module_get() };
+        unsafe { kernel::bindings::__module_get(&raw mut c::__this_module) };
         ModuleRef(())
     }
 }
@@ -114,6 +135,6 @@ impl Drop for ModuleRef {
     fn drop(&mut self) {
         // SAFETY: Gives back the reference of `new`. The module's workqueue runs this code (or the
         // code holds another reference). Unloading waits for the workqueue.
-        unsafe { c::sdp_h_module_put() }
+        unsafe { kernel::bindings::module_put(&raw mut c::__this_module) }
     }
 }

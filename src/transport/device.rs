@@ -7,7 +7,7 @@ use super::listen;
 use super::registry::{self, DeviceEntry, Registry};
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::vec;
-use crate::sys::work::Worker;
+use crate::sys::work;
 use core::mem::replace;
 use kernel::prelude::*;
 
@@ -78,9 +78,7 @@ fn notify(device: &DeviceRef) {
 /// The module's registration with RDMA. The drop removes all devices from their owners, and waits
 /// for the removals.
 pub(crate) struct Service {
-    // Dropped in this order: the workqueue destroys the objects that the client's devices wait for.
     client: Option<Registration<Devices>>,
-    _worker: Worker,
 }
 
 /// Registers the module's owner type.
@@ -91,10 +89,7 @@ pub(crate) struct Service {
 pub(crate) fn start<O: Acceptor>() -> Result<Service> {
     registry::start();
     // The drop of `service` undoes the following steps.
-    let mut service = Service {
-        client: None,
-        _worker: Worker::start()?,
-    };
+    let mut service = Service { client: None };
     registry::lock()?.open = Some(listen::open::<O>);
     service.client = Some(Registration::new()?);
     Ok(service)
@@ -108,5 +103,6 @@ impl Drop for Service {
         // when empty.
         let left = registry::lock().map(|mut registry| replace(&mut *registry, Registry::new()));
         drop(left);
+        work::drain();
     }
 }

@@ -30,7 +30,7 @@ use self::record::{BlockId, Part, Range, Record, LOOSE_PAGES};
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::Pages;
 pub(crate) use crate::sys::protect::Refusal;
-use crate::sys::protect::{Handler, Protector, UffdEvent, Worker, Workers};
+use crate::sys::protect::{Handler, Protector, UffdEvent, Worker};
 use crate::sys::sync::late_mutex;
 use crate::sys::vec;
 use kernel::prelude::*;
@@ -275,17 +275,13 @@ impl ProtectedMm {
 }
 
 /// Protection of memory while the module is loaded. Dropped once no block is in flight.
-pub(crate) struct Service {
-    _workers: Workers,
-}
+pub(crate) struct Service(());
 
 impl Service {
     /// Starts the service when the module is loaded.
-    pub(crate) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Self {
         table::start();
-        Ok(Service {
-            _workers: Workers::start()?,
-        })
+        Service(())
     }
 }
 

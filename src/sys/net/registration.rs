@@ -53,8 +53,6 @@ impl<T: Family> Families<T> {
         // SAFETY: Dropped after all users of namespace data: `drop` closes the sockets, and ends
         // requests, which need a listener.
         let namespaces = unsafe { netns::Registration::new() }?;
-        // SAFETY: No other `Families` exist, and the queue is stopped in `drop`.
-        to_result(unsafe { c::sdp_h_wq_start() })?;
         // INVARIANT: Nothing is registered yet.
         let mut me = Families {
             protos: 0,
@@ -112,10 +110,10 @@ impl<T: Family> Drop for Families<T> {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sock_unregister(number.into()) };
         }
-        // Workers may still drop the last references of closed sockets. SAFETY: The queue was
-        // started by `new`. No remaining socket could use the workqueue, because each holds a
-        // reference to the module or is freed with its last work item.
-        unsafe { c::sdp_h_wq_stop() };
+        // Workers may still drop the last references of closed sockets. SAFETY: The workqueue
+        // exists until all else is dropped. No remaining socket could use it, because each holds
+        // a reference to the module or is freed with its last work item.
+        unsafe { kernel::bindings::drain_workqueue(c::sdp_h_wq) };
         for i in 0..self.protos {
             // SAFETY: Registered, by the invariants; no sock exists.
             unsafe { c::proto_unregister((&raw mut c::sdp_h_proto).cast::<c::proto>().add(i)) };
