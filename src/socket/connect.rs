@@ -12,7 +12,7 @@ use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Records, CAP_MESSAGES};
-use crate::sys::address::{Address, Named};
+use crate::sys::address::Address;
 use crate::sys::debug::debug;
 use crate::sys::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS,
@@ -33,16 +33,17 @@ const RESOLVE_TIME: u32 = 2000;
 const BACKLOG_PAUSE: u32 = 1500;
 
 /// Implements connect(2), with the errnos and descriptor states of TCP.
-pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: bool) -> Result {
+pub(super) fn connect(
+    call: &Descriptor<'_, Socket>,
+    to: Option<&Address>,
+    non_blocking: bool,
+) -> Result {
     let sk = call.sk;
     let mut lock = sk.lock();
-    let to = match to {
-        Named::Address(a) => a,
-        Named::Unspecified => {
-            close::disconnect(sk, &mut lock);
-            call.set_progress(Progress::Unconnected);
-            return Ok(());
-        }
+    let Some(to) = to else {
+        close::disconnect(sk, &mut lock);
+        call.set_progress(Progress::Unconnected);
+        return Ok(());
     };
     let unfinished = match call.progress() {
         Progress::Unconnected => {

@@ -33,15 +33,6 @@ pub(crate) struct Address {
     pub(crate) scope: u32,
 }
 
-/// A parsed `struct sockaddr`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
-    /// An address of either IP version.
-    Address(Address),
-    /// `AF_UNSPEC`: connect(2) dissolves the association.
-    Unspecified,
-}
-
 impl Address {
     /// Returns the unspecified address with port 0, of this IP version.
     pub(crate) const fn any(v6: bool) -> Self {
@@ -107,45 +98,35 @@ pub(crate) enum Purpose {
 /// Parses the address of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
 ///
 /// Accepts the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families' own
-/// numbers), and those of inet(7).
+/// numbers), and those of inet(7). `None`: connect(2) to `AF_UNSPEC`, which dissolves the
+/// association.
 ///
 /// # Errors
 ///
 /// `EINVAL`: the address is too short for its family. `EAFNOSUPPORT`: the family does not fit the
 /// socket.
-pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
-    let family = match bytes {
-        [a, b, ..] => u16::from_ne_bytes([*a, *b]),
-        _ => return Err(EINVAL.into()),
-    };
-    match family {
-        AF_UNSPEC if purpose == Purpose::Connect => Ok(Named::Unspecified),
-        AF_UNSPEC if !v6 => {
-            let a = read_in(bytes)?;
-            // AF_UNSPEC with a wildcard address is accepted, as in inet_bind()
-            if a.ip.is_unspecified() {
-                Ok(Named::Address(a))
-            } else {
-                Err(EAFNOSUPPORT.into())
-            }
-        }
-        AF_INET | AF_INET_SDP if !v6 => Ok(Named::Address(read_in(bytes)?)),
+pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Option<Address>> {
+    let family = u16::from_ne_bytes(*bytes.first_chunk().ok_or(Error::from(EINVAL))?);
+    let address = match family {
+        AF_UNSPEC if purpose == Purpose::Connect => return Ok(None),
+        // AF_UNSPEC with a wildcard address is accepted, as in inet_bind()
+        AF_UNSPEC if !v6 => Some(read_in(bytes)?).filter(|a| a.ip.is_unspecified()),
+        AF_INET | AF_INET_SDP if !v6 => Some(read_in(bytes)?),
         AF_INET6 | AF_INET6_SDP => {
             let a = read_in6(bytes)?;
             match a.ip {
-                _ if v6 => Ok(Named::Address(a)),
-                IpAddr::V4(_) => Ok(Named::Address(a)),
-                IpAddr::V6(ip) if ip.is_unspecified() => Ok(Named::Address(Address {
+                IpAddr::V6(ip) if !v6 => ip.is_unspecified().then(|| Address {
                     port: a.port,
                     ..Address::any(false)
-                })),
-                IpAddr::V6(_) => Err(EAFNOSUPPORT.into()),
+                }),
+                _ => Some(a),
             }
         }
         // as on TCP, the length is checked before the family
-        _ if v6 && bytes.len() < SOCKADDR_IN6_MIN_LEN => Err(EINVAL.into()),
-        _ => Err(EAFNOSUPPORT.into()),
-    }
+        _ if v6 && bytes.len() < SOCKADDR_IN6_MIN_LEN => return Err(EINVAL.into()),
+        _ => None,
+    };
+    address.map(Some).ok_or(EAFNOSUPPORT.into())
 }
 
 /// Parses a `struct sockaddr_in`.

@@ -11,7 +11,7 @@ use crate::socket::bind::give_port;
 use crate::socket::netns::patience;
 use crate::socket::release::unreachable_error;
 use crate::socket::{close, connect as sdp};
-use crate::sys::address::{Address, Named};
+use crate::sys::address::Address;
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::descriptor::{Descriptor, Progress};
@@ -42,8 +42,8 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                         tcp.pre_connect(&mut name)?;
                     }
                 }
-                let to = Named::Address(name.destination(sk.is_v6())?);
-                return sdp::connect(call, &to, non_blocking);
+                let to = name.destination(sk.is_v6())?;
+                return sdp::connect(call, Some(&to), non_blocking);
             }
             Phase::Tcp => {
                 return finish(&call.tcp().ok_or(EINVAL)?, name, flags, unfinished, timeout);
@@ -189,7 +189,7 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     let sk = call.sk;
     let side = super::given_up(sk)?;
     if side != FallbackState::Tcp {
-        sdp::connect(call, &Named::Unspecified, false)?;
+        sdp::connect(call, None, false)?;
     }
     if let Some(tcp) = call.tcp() {
         tcp.connect(name, flags)?;

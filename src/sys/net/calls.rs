@@ -14,7 +14,7 @@
     reason = "what all callbacks rely on is said once, above the first of them"
 )]
 
-use super::super::address::{self, Address, Named, Purpose};
+use super::super::address::{self, Address, Purpose};
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
 use super::descriptor::Descriptor;
@@ -138,10 +138,8 @@ impl<T: Family> Descriptor<'_, T> {
     /// Implements bind(2) for SDP alone.
     pub(crate) fn bind_sdp(&self, name: &[u8]) -> Result {
         let sk = self.sk;
-        let to = match address::read(name, sk.is_v6(), Purpose::Bind)? {
-            Named::Address(a) => a,
-            Named::Unspecified => return Err(EAFNOSUPPORT.into()),
-        };
+        let to = address::read(name, sk.is_v6(), Purpose::Bind)?;
+        let to = to.ok_or(Error::from(EAFNOSUPPORT))?;
         // SAFETY: The descriptor is in use by a call. The generic code takes an inet_sock and a
         // sockaddr of its own family, of the given length; `get_port` and `put_port` are the only
         // callbacks that it needs.
@@ -177,7 +175,7 @@ unsafe extern "C" fn connect<T: Family>(
         Name::new(bytes).and_then(|name| (T::OPS.dual.connect)(&call, &name, flags))
     } else {
         address::read(bytes, sk.is_v6(), Purpose::Connect)
-            .and_then(|to| (T::OPS.connect)(&call, &to, flags & c::O_NONBLOCK != 0))
+            .and_then(|to| (T::OPS.connect)(&call, to.as_ref(), flags & c::O_NONBLOCK != 0))
     })
 }
 

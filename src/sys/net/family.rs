@@ -2,7 +2,7 @@
 
 //! Functions of a socket family, one for each socket call.
 
-use super::super::address::{Address, Named};
+use super::super::address::Address;
 use super::super::netns::Net;
 use super::descriptor::Descriptor;
 use super::message::{PipeSink, RecvMsg, SendMsg};
@@ -30,7 +30,8 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) give_port: fn(&Sock<T>),
     /// Records the result of bind(2) to an address (`SDP_LAST_BIND_ERR`).
     pub(crate) bound: fn(&Sock<T>, &Address, Result),
-    pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
+    /// connect(2); `None`: to `AF_UNSPEC`.
+    pub(crate) connect: fn(&Descriptor<'_, T>, Option<&Address>, bool) -> Result,
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
     /// poll(2): returns the current events, as EPOLL* bits. The caller is a registered waiter.

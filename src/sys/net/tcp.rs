@@ -7,7 +7,7 @@
 //! ([`Descriptor::tcp`]), or while the mutex of [`SockCore::decide`] is held, which close(2) waits
 //! for.
 
-use super::super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
+use super::super::address::{self, Address, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
 use super::descriptor::Descriptor;
@@ -80,10 +80,7 @@ impl Name {
         if self.family() != Some(family) {
             return Err(EAFNOSUPPORT.into());
         }
-        match address::read(self.bytes(), v6, Purpose::Connect)? {
-            Named::Address(a) => Ok(a),
-            Named::Unspecified => Err(EAFNOSUPPORT.into()),
-        }
+        address::read(self.bytes(), v6, Purpose::Connect)?.ok_or(EAFNOSUPPORT.into())
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut kernel::ffi::c_void {
