@@ -36,7 +36,7 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    fn new(queue: Arc<ByteQueue<Offered>>) -> Result<Self> {
+    pub(super) fn new(queue: Arc<ByteQueue<Offered>>) -> Result<Self> {
         Ok(Direction {
             queue,
             blocks: Blocks::new()?,
@@ -53,17 +53,7 @@ impl Direction {
 /// State of both ends.
 pub(super) struct Pair {
     /// The end that connects writes the first direction.
-    directions: [Direction; 2],
-}
-
-impl Pair {
-    pub(super) fn new(
-        to: Arc<ByteQueue<Offered>>,
-        from: Arc<ByteQueue<Offered>>,
-    ) -> Result<Arc<Self>> {
-        let directions = [Direction::new(to)?, Direction::new(from)?];
-        Ok(Arc::new(Pair { directions }, GFP_KERNEL)?)
-    }
+    pub(super) directions: [Direction; 2],
 }
 
 /// One end of a local connection. Context of the methods: any, unless they say otherwise.

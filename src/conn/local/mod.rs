@@ -16,7 +16,7 @@ mod transfer;
 pub(crate) use self::link::{LocalLink, Special};
 
 use self::blocks::Offered;
-use self::link::Pair;
+use self::link::{Direction, Pair};
 use super::stats::Stats;
 use super::unread::Unread;
 use super::{Connection, SdpSock};
@@ -54,7 +54,8 @@ impl LocalEnd {
     pub(crate) fn pair(active: &SdpSock, passive: &SdpSock) -> Result<[KBox<Self>; 2]> {
         let (to, writer, far_reader) = ByteQueue::new()?;
         let (from, far_writer, reader) = ByteQueue::new()?;
-        let pair = Pair::new(to, from)?;
+        let directions = [Direction::new(to)?, Direction::new(from)?];
+        let pair = Arc::new(Pair { directions }, GFP_KERNEL)?;
         let end = |link, writer, reader| {
             let end = LocalEnd {
                 link,
