@@ -40,16 +40,16 @@ impl LocalLink {
     pub(crate) fn outstanding(&self) -> usize {
         let detached = match self.outgoing().blocks.pinned() {
             0 => 0,
-            n => n.saturating_sub(self.blocks_of(BlockUser::Call).1),
+            n => n.saturating_sub(self.blocks_of(BlockUser::Call, i64::MAX).1),
         };
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the number of unread blocks with this user, and of their unread bytes.
-    pub(crate) fn blocks_of(&self, user: BlockUser) -> (usize, usize) {
+    /// Returns the number of unread blocks of this user before a position, and of unread bytes.
+    pub(crate) fn blocks_of(&self, user: BlockUser, before: i64) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
-        let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
-            bytes = bytes.saturating_add(b.unread_of(user)?);
+        let _ = self.outgoing().queue.blocks(|b, at| -> Option<()> {
+            bytes = bytes.saturating_add(b.unread_of(user).filter(|_| at < before)?);
             blocks = blocks.saturating_add(1);
             None
         });

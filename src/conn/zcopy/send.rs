@@ -137,20 +137,21 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
 
 /// Adds the next bytes of a call on a local connection, which later waits for them
 /// ([`await_read`]). The last bytes are copied while the peer reads the others: then it has bytes
-/// left when the call is woken. `waits`: the call has added blocks. Returns
-/// `Ok(false)` if the caller has to copy instead.
+/// left when the call is woken. `until`: position behind the last block of the call, 0 for none.
+/// Returns `Ok(false)` if the caller has to copy instead.
 pub(crate) fn add_local(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
-    waits: &mut bool,
+    until: &mut i64,
     timeout: &mut isize,
 ) -> Result<bool> {
     let left = message.remaining();
     let Some(end) = sk.local_end(lock) else {
         return Ok(false);
     };
-    let ((own, _), at) = (end.link.blocks_of(BlockUser::Call), end.writer.position());
+    let (began, at) = (*until > 0, end.writer.position());
+    let (own, _) = (end.link).blocks_of(BlockUser::Call, if began { *until } else { at });
     let free = end.link.space(sk, at);
     let (least, tail) = {
         let c = sk.connection();
@@ -163,21 +164,23 @@ pub(crate) fn add_local(
         (least.filter(|_| may && c.has_block_space()), tail)
     };
     let size = left.saturating_sub(tail);
-    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !*waits {
+    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !began {
         return Ok(false);
     }
     if own >= MOST_LOCAL {
-        await_read(sk, lock, message, 1, timeout)?;
+        await_read(sk, lock, message, (*until, 1), timeout)?;
         return Ok(true);
     }
     let added = add_block(sk, lock, message, size);
-    *waits |= added;
+    if let Some(end) = sk.local_end(lock).filter(|_| added) {
+        *until = end.writer.position();
+    }
     Ok(added)
 }
 
-/// Waits until at most `most` blocks of a call on a local connection are unread. After a time
-/// without a reader, a signal, or the end of the stream, copies in the kernel replace the blocks:
-/// their bytes count as sent.
+/// Waits until at most `most` blocks before position `until` are unread. They are of this call on a
+/// local connection, and of others that are read earlier. After a time without a reader, a signal,
+/// or the end of the stream, copies in the kernel replace the blocks: their bytes count as sent.
 ///
 /// # Errors
 ///
@@ -187,11 +190,11 @@ pub(crate) fn await_read(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
-    most: usize,
+    (until, most): (i64, usize),
     timeout: &mut isize,
 ) -> Result {
     let link = sk.local_end(lock).ok_or(EPIPE)?.link.clone();
-    let (start, size) = (jiffies(), link.blocks_of(BlockUser::Call).1);
+    let (start, size) = (jiffies(), link.blocks_of(BlockUser::Call, until).1);
     let mut waiting = Waiting::new(sk.with(|c| c.zcopy.timeout_of_advert()));
     let (mut seen, mut back, mut result) = (link.arrived(), None, Ok(()));
     loop {
@@ -200,7 +203,7 @@ pub(crate) fn await_read(
             message.give_back(link.unsent().min(message.taken()));
             return Err(EPIPE.into());
         }
-        let (blocks, left) = link.blocks_of(BlockUser::Call);
+        let (blocks, left) = link.blocks_of(BlockUser::Call, until);
         if blocks <= most {
             if back.is_none() {
                 let took = jiffies().wrapping_sub(start);
@@ -220,10 +223,9 @@ pub(crate) fn await_read(
         });
         match turn {
             AfterSleep::Look if back.is_none() => continue,
-            AfterSleep::Look => {}
             AfterSleep::Interrupted => result = Err(interrupted(*timeout)),
             AfterSleep::TakeBack if over => result = Err(EPIPE.into()),
-            AfterSleep::TakeBack => {}
+            AfterSleep::Look | AfterSleep::TakeBack => {}
         }
         if back.is_none() {
             back = Some(left);

@@ -127,3 +127,25 @@ def splice_before_lowat(e):
     e.note("at once", time.monotonic() - begin < 0.5)
     os.close(reader)
     os.close(writer)
+@case(hosts=HERE, timeout=60)
+def two_senders(e):
+    """Two processes send on one socket: the call with fewer bytes does not wait until the other's
+    are read."""
+    before, few, many = 100000, 2 * MIB, 64 * MIB
+    early = []
+    for _ in range(3):
+        near, far = e.pair()
+        if e.sdp:
+            near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 65536)
+        small = e.child(near.sendall, bytes(few))
+        far.recv_exactly(before)
+        large = e.child(near.sendall, bytes(many)).wait_asleep("sendto")
+        got, buffer = before, bytearray(MIB // 4)
+        while not small.done(0.001) and got < few + many:
+            got += far.recv_into(buffer)
+        early.append(got < (few + many) // 2)
+        while got < few + many:
+            got += far.recv_into(buffer)
+        small.result()
+        large.result()
+    e.note("the smaller call ends early", early)
