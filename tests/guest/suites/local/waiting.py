@@ -127,6 +127,8 @@ def splice_before_lowat(e):
     e.note("at once", time.monotonic() - begin < 0.5)
     os.close(reader)
     os.close(writer)
+
+
 @case(hosts=HERE, timeout=60)
 def two_senders(e):
     """Two processes send on one socket: the call with fewer bytes does not wait until the other's
