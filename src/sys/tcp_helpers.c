@@ -26,62 +26,79 @@ static struct inet_protosw *protosw(struct list_head *at)
 }
 
 /*
- * Reports another holder of the number, if there is one. The head of the list is not exported: it
- * precedes TCP's entry, which is permanent and always first.
+ * Returns the holder of the number. The head of the list is not exported: it precedes TCP's entry,
+ * which is permanent and always first.
  */
-static bool is_taken(const struct inet_protosw *me, int number, const char *family)
+static struct inet_protosw *holder(struct inet_protosw *me, int number)
 {
-	bool taken = false;
 	struct list_head *at;
 
 	/* without IPv6 the list is empty */
 	if (me->list.next == me->list.prev)
-		return false;
-	rcu_read_lock();
-	for (at = me->list.next; at != &me->list && !taken; at = at->next) {
-		const struct inet_protosw *other = protosw(at), *next = protosw(at->next);
+		return NULL;
+	for (at = me->list.next; at != &me->list; at = at->next) {
+		struct inet_protosw *next = protosw(at->next);
 
 		if (next->type == SOCK_STREAM && next->protocol == IPPROTO_TCP)
 			continue;
-		taken = other->protocol == number;
-		if (taken)
-			pr_err("ib_sdp: protocol %d of %s is taken by %s (%s): load with ipproto=0, or another number\n",
-			       number, family, other->prot->name,
-			       other->prot->owner ? module_name(other->prot->owner) : "the kernel");
+		if (protosw(at)->protocol == number)
+			return protosw(at);
 	}
+	return NULL;
+}
+
+static bool is_taken(struct inet_protosw *me, int number, const char *family)
+{
+	struct inet_protosw *other;
+	bool taken;
+
+	rcu_read_lock();
+	other = holder(me, number);
+	taken = other;
+	if (taken)
+		pr_err("ib_sdp: protocol %d of %s is taken by %s (%s): load with ipproto=0, or another number\n",
+		       number, family, other->prot->name,
+		       other->prot->owner ? module_name(other->prot->owner) : "the kernel");
 	rcu_read_unlock();
 	return taken;
+}
+
+/* The entries have their number when they are registered: a BPF program of sdpctl map reads it. */
+int sdp_h_ipproto_register(int number)
+{
+	struct inet_protosw look = { .type = SOCK_STREAM, .protocol = NOBODY };
+	bool taken;
+	int err, i;
+
+	inet_register_protosw(&look);
+	taken = is_taken(&look, number, "AF_INET");
+	inet_unregister_protosw(&look);
+	if (taken)
+		return -EBUSY;
+	if (inet6_register_protosw(&look))
+		return -EAFNOSUPPORT;
+	taken = is_taken(&look, number, "AF_INET6");
+	inet6_unregister_protosw(&look);
+	if (taken)
+		return -EBUSY;
+	for (i = 0; i < 2; i++) {
+		sdp_h_protosw[i] = (struct inet_protosw) {
+			.type = SOCK_STREAM,
+			.protocol = number,
+			.prot = &sdp_h_proto[2 + i],
+			.ops = &sdp_h_ops[2 + i],
+		};
+	}
+	err = inet6_register_protosw(&sdp_h_protosw[1]);
+	if (!err)
+		inet_register_protosw(&sdp_h_protosw[0]);
+	return err;
 }
 
 void sdp_h_ipproto_unregister(void)
 {
 	inet6_unregister_protosw(&sdp_h_protosw[1]);
 	inet_unregister_protosw(&sdp_h_protosw[0]);
-}
-
-int sdp_h_ipproto_register(int number)
-{
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		sdp_h_protosw[i] = (struct inet_protosw) {
-			.type = SOCK_STREAM,
-			.protocol = NOBODY,
-			.prot = &sdp_h_proto[2 + i],
-			.ops = &sdp_h_ops[2 + i],
-		};
-	}
-	if (inet6_register_protosw(&sdp_h_protosw[1]))
-		return -EAFNOSUPPORT;
-	inet_register_protosw(&sdp_h_protosw[0]);
-	if (is_taken(&sdp_h_protosw[0], number, "AF_INET") ||
-	    is_taken(&sdp_h_protosw[1], number, "AF_INET6")) {
-		sdp_h_ipproto_unregister();
-		return -EBUSY;
-	}
-	for (i = 0; i < 2; i++)
-		WRITE_ONCE(sdp_h_protosw[i].protocol, number);
-	return 0;
 }
 
 /*
