@@ -341,7 +341,7 @@ impl Space {
     /// Finds space for a copy of `want` bytes. Returns false if the send queue is full.
     ///
     /// Errors: `EPIPE`: the connection is lost.
-    #[inline]
+    #[inline(always)] // in either send path
     pub(super) fn find(&mut self, sk: &SdpSock, c: &mut Connection, want: usize) -> Result<bool> {
         if !c.connected() {
             return Err(EPIPE.into());

@@ -93,7 +93,11 @@ impl Call<'_> {
             let seq = sk.event_seq();
             // Checked before the queue: bytes that arrived before the end are in the queue then.
             let ended = ended(sk);
-            match self.take_all(lock, to)? {
+            let (found, is_local) = match sk.local_end(lock) {
+                Some(end) => (self.take(end, to)?, true),
+                None => (self.take_all(to)?, false),
+            };
+            match found {
                 NextBytes::Mark => return Ok(()),
                 NextBytes::Advert if self.read_by_rdma(lock, to, timeout) => continue,
                 _ => {}
@@ -110,13 +114,11 @@ impl Call<'_> {
                 return Ok(());
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
-            let local = sk.local_end(lock);
-            let is_local = local.is_some();
             // Before the call ends: completions may have arrived without a notification. Before it
             // waits on a local connection: the peer notifies of bytes from then on.
             if over != is_local && !looked {
                 looked = true;
-                match local {
+                match sk.local_end(lock) {
                     Some(end) => end.link.await_bytes(),
                     None => sk.progress(),
                 }
@@ -138,11 +140,8 @@ impl Call<'_> {
         }
     }
 
-    /// Copies bytes as far as there are some.
-    fn take_all(&mut self, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
-        if let Some(end) = self.sk.local_end(lock) {
-            return self.take(end, to);
-        }
+    /// Copies bytes of an RDMA connection as far as there are some.
+    fn take_all(&mut self, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
             match self.step(to)? {
                 NextBytes::Copied => {}

@@ -130,10 +130,7 @@ fn queue_all(
             copy(sk, lock, message, call, space, most),
             |queued| matches!(queued, Ok(Queued::Full | Queued::NoMemory)),
             || wanted = request_space(sk, *timeout == 0),
-            || {
-                let space = call.find(sk, &mut sk.connection(), want)?;
-                copy(sk, lock, message, call, space, most)
-            },
+            || copy_again(sk, lock, message, call, most),
         );
         match queued? {
             Queued::Some => call.copied = true,
@@ -150,7 +147,7 @@ fn queue_all(
 /// there is space, as found by [`Call::find`].
 ///
 /// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
-#[inline]
+#[inline(always)] // of its two callers, one is [`copy_again`]
 fn copy(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -194,6 +191,19 @@ fn copy(
         message.give_back(got);
     }
     r.map(|()| Queued::Some)
+}
+
+/// Checks for space once more, and queues a copy ([`copy`]).
+#[inline(never)] // keeps its registers out of calls that find space
+fn copy_again(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
+    most: usize,
+) -> Result<Queued> {
+    let space = call.find(sk, &mut sk.connection(), message.remaining())?;
+    copy(sk, lock, message, call, space, most)
 }
 
 /// Handles the end of the data that `MSG_MORE` has announced.
