@@ -22,7 +22,7 @@ pub(crate) const SMALL_CHUNK: usize = 2048;
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
 /// Size of all other chunks, and of the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
-/// Maximum number of chunks.
+/// Maximum number of chunks before the next message. A message of `SOCK_SEQPACKET` may double it.
 const CHUNKS: usize = 64;
 /// Initial capacity in chunks.
 const FIRST_CHUNKS: usize = 4;
@@ -134,8 +134,9 @@ impl SendQueue {
         self.small = self.sent;
     }
 
+    /// Returns true if another message may begin: [`SendQueue::hold`] leaves more than `CHUNKS`.
     pub(crate) fn has_space(&self) -> bool {
-        !self.chunks.is_full()
+        self.chunks.len() < CHUNKS && !self.chunks.is_full()
     }
 
     pub(crate) fn end(&self) -> u64 {

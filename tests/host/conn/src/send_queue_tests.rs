@@ -324,3 +324,21 @@ fn held_bytes_are_whole_or_gone() {
         }
     }
 }
+
+/// Chunks of a held message may exceed the maximum. No other message begins until they are sent.
+#[test]
+fn held_bytes_leave_no_space_for_a_second_message() {
+    let mut both = Both::new(2);
+    assert_eq!(both.write(63 * SMALL_CHUNK, SMALL_CHUNK), 63 * SMALL_CHUNK);
+    for _ in 0..33 {
+        assert!(both.queue.open(SMALL_CHUNK).is_none());
+        let chunk = both.queue.open_new(Buffer::new(SMALL_CHUNK)).unwrap();
+        both.queue.hold(chunk, SMALL_CHUNK);
+    }
+    assert!(
+        !both.queue.has_space(),
+        "one more such message would not fit"
+    );
+    both.queue.rewind();
+    assert!(both.queue.has_space());
+}
