@@ -137,3 +137,18 @@ impl Events {
         self.waiters.fetch_sub(1, Full);
     }
 }
+
+/// Returns the result of the `first` check for send space if it has found some. Otherwise registers
+/// a waiter (`register`) and checks again (`check`): space that appears later is notified.
+pub(crate) fn last_check<T>(
+    first: T,
+    is_full: impl FnOnce(&T) -> bool,
+    register: impl FnOnce(),
+    check: impl FnOnce() -> T,
+) -> T {
+    if !is_full(&first) {
+        return first;
+    }
+    register();
+    check()
+}

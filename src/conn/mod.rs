@@ -28,7 +28,6 @@ pub(crate) mod local;
 mod options;
 mod polling;
 pub(crate) mod receive_queue;
-pub(crate) mod room;
 mod rx;
 pub(crate) mod rx_buffers;
 #[cfg(sdp_selftest)]

@@ -3,7 +3,7 @@
 //! State of one send call: its copied bytes and its zero-copy bytes.
 
 use super::netns;
-use crate::conn::room::last_check;
+use crate::conn::events::last_check;
 use crate::conn::send_queue::{OpenChunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::wait::SpaceWanted;
 use crate::conn::zcopy::memory::Added;

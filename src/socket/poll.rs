@@ -2,7 +2,7 @@
 
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
-use crate::conn::room::last_check;
+use crate::conn::events::last_check;
 use crate::conn::unread::Urgent;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;

@@ -4,7 +4,7 @@
 
 use super::call::{may_choose, request_space, wait_for_space, Call, Queued, Space};
 use super::local_send;
-use crate::conn::room::last_check;
+use crate::conn::events::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;

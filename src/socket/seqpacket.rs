@@ -10,8 +10,8 @@ use super::call::{request_space, Space};
 use super::receive_call::{ended, nothing};
 use super::send::{commit, make, wait_connected};
 
+use crate::conn::events::last_check;
 use crate::conn::local::{LocalEnd, Special};
-use crate::conn::room::last_check;
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::SdpSock;
 use crate::memory::pressure;

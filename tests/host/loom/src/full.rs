@@ -7,7 +7,7 @@
 //! which calls and poll(2) use; [`Socket::complete`] has the steps of `completed` and
 //! `Wakeups::notify`.
 
-use super::room::last_check;
+use super::events::last_check;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;

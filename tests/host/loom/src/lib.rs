@@ -23,8 +23,6 @@ mod going;
 #[allow(dead_code, reason = "of the module's")]
 mod queue_stubs;
 mod retold;
-#[path = "../../../../src/conn/room.rs"]
-mod room;
 #[path = "../../../../src/sys/net/sock/seq.rs"]
 mod seq;
 mod sleeping;
