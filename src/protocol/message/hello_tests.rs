@@ -96,7 +96,8 @@ fn hello_is_checked() {
     };
     assert_eq!(with(0, &[1]), Err(Malformed::UnknownMid));
     assert_eq!(with(0, &[0xff]), Err(Malformed::UnknownMid));
-    assert_eq!(with(4, &[0, 0, 0, 91]), Err(Malformed::Length));
+    let lengths = [91, 93].map(|n| with(4, &[0, 0, 0, n]));
+    assert_eq!(lengths, [Err(Malformed::Length); 2]);
     assert_eq!(with(16, &[0x11]), Err(Malformed::Version));
     assert_eq!(with(16, &[0x32]), Err(Malformed::Version));
     assert!(with(16, &[0x20]).is_ok());
@@ -122,7 +123,8 @@ fn hello_ack_is_checked() {
         HelloAck::parse(&bytes)
     };
     assert_eq!(with(0, &[0]), Err(Malformed::UnknownMid));
-    assert_eq!(with(4, &[0, 0, 0, 24]), Err(Malformed::Length));
+    let lengths = [24, 197].map(|n| with(4, &[0, 0, 0, n]));
+    assert_eq!(lengths, [Err(Malformed::Length); 2]);
     assert_eq!(with(16, &[0x11]), Err(Malformed::Version));
     assert_eq!(with(18, &[0, 0]), Err(Malformed::MaxAdverts));
     assert_eq!(with(18, &[1, 0]).unwrap().max_adverts, 256);

@@ -320,7 +320,7 @@ def hellos(e):
     connection."""
     bed = raw.Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
-    refused = [dict(mid=1), dict(length=91), dict(length=0), dict(length=LAST), dict(version=0x11), dict(version=0), dict(version=0x32), dict(ipv=0), dict(ipv=5),
+    refused = [dict(mid=1), dict(length=91), dict(length=93), dict(length=0), dict(length=LAST), dict(version=0x11), dict(version=0), dict(version=0x32), dict(ipv=0), dict(ipv=5),
                dict(ipv=15), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST), dict(port=0)]
     for fields in refused:
         near = e.socket()
@@ -438,7 +438,7 @@ def service_that_never_asks(e):
 def hello_acks(e):
     """A connecting socket gets EPROTO if the HelloAck is invalid."""
     bed = raw.Bed(e)
-    for fields in (dict(mid=0), dict(length=195), dict(length=0), dict(version=0x12), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST)):
+    for fields in (dict(mid=0), dict(length=195), dict(length=197), dict(length=0), dict(length=LAST), dict(version=0x12), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST)):
         listener = e.listen("self")
         bed.private(listener, raw.hello_ack(**fields))
         victim = e.socket("peer")
