@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 
-from lib import calls, consts
+from lib import calls, consts, observe
 from lib.registry import case
 
 from . import SEQPACKET, connect, fill, listen, pair
@@ -134,14 +134,23 @@ def unconnected(e):
 
 @case(reference=False, hosts=(1, 2))
 def used_again(e):
-    """A socket that was disconnected begins with no part of an old message."""
-    listener, near = listen(e), e.socket(kind=SEQPACKET)
+    """A socket that was disconnected begins with no part of an old message, received or unsent."""
+    def small(sock):
+        sock.set(SOL, socket.SO_RCVBUF, 4096)
+
+    listener, near = listen(e, prepare=small), e.socket(kind=SEQPACKET)
+    small(near)
     for number in range(3):
         near.connect(e.address(e.there, listener.port))
         far, _ = listener.accept()
         far.send(b"unread")
         near.send(b"%d" % number)
         e.equal(far.recv(10), b"%d" % number, "the message")
+        # of each long message a part arrives, since an unread one is before it
+        near.send(b"unread")
+        for sock, other in ((near, far), (far, near)):
+            e.equal(sock.send(body(number, 200000)), 200000, "a long message")
+            e.until(lambda other=other: observe.row_of(other, "self" if other is near else "peer").receive > 100, "a part")
         calls.connect(near, struct.pack("=H", socket.AF_UNSPEC) + bytes(26))
         far.close()
 
