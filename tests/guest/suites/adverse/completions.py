@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion queues with every behaviour that drivers may show: runs cases of other suites on each
+"""Completion queues with every behaviour that a driver may show. Runs cases of other suites on each
 such device."""
 
 import itertools
@@ -10,7 +10,7 @@ from lib.registry import case
 
 from ..zcopy.blocks import eager
 
-# Each behaviour alone, and all together.
+# Tests each behaviour alone, and all behaviours together.
 DEVICES = {
     "unarmed": dict(unarmed=1),
     "one": dict(one=1),
@@ -46,9 +46,9 @@ def answers(e):
 
 @case(families=("v4",), reference=False)
 def out_of_order(e):
-    """The completion of a SEND overtakes that of an earlier READ, as on siw. The READ of the
-    earlier request may not have written the memory yet: the connection ends, and the reader gets no
-    byte of the memory."""
+    """The completion of a SEND overtakes that of an earlier READ, as on siw. The completed READ
+    request may not have written the memory yet: the connection ends, and the reader gets no byte of
+    the memory."""
     size = 1 << 16
     near, far = e.pair()
     eager(near)
@@ -74,7 +74,7 @@ def out_of_order(e):
 
 
 def on_device(name, settings, other, module=__name__):
-    """Runs another suite's case on that device."""
+    """Runs a case of another suite on a device with the tested behaviour."""
     def run(e):
         with adverse.device(e, **settings):
             other.function(e)

@@ -51,7 +51,7 @@ def connected(e, listener, zero_copy):
             e.check(got in LOST, f"recv() of what nobody accepted gave {got}")
             raise Lost(got)
         far = e.keep(listener.accept()[0])
-        # a connection may have been accepted although its connect() has failed
+        # the listener may have accepted a connection although the connector's connect() has failed
         if e.outcome(far.getpeername) == near.getsockname():
             break
         far.close()
@@ -72,7 +72,7 @@ def send(e, source, *args):
 
 
 def transfer(e, pair, total, zero_copy, during=lambda: None):
-    """Sends this many bytes in both directions. Returns the errors of the calls."""
+    """Sends the given number of bytes in both directions. Returns the errors of the calls."""
     sizes, flags = ([65536, 130_000], socket.MSG_WAITALL) if zero_copy else ([1, 70_000, 3000], 0)
     tasks = []
     for seed, (source, target) in enumerate((pair, pair[::-1])):
@@ -82,8 +82,8 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
     ends = [task.result() for task in tasks]
     for sent, received, peer_sent in (ends[0], ends[3], ends[2]), (ends[2], ends[1], ends[0]):
         e.check(sent in (total, "ENOMEM", *LOST), f"calls ended with {ends}")
-        # as on TCP, one call of a socket returns the error, and the next one the end of the stream;
-        # so does a reader of a stream that ends early
+        # as on TCP, one call of a socket returns the error, and the next call the end of the
+        # stream; a reader of a stream that ends early gets the same results
         told = received in LOST or sent != total
         e.check(received == total or told or peer_sent == "ENOMEM", f"calls ended with {ends}")
     return ends
@@ -91,7 +91,7 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
 
 def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None):
     """Runs one connection. Returns true if the connection survived. `told` collects the errors of
-    its calls."""
+    the calls."""
     try:
         pair = connected(e, listener, zero_copy)
     except Lost:
@@ -106,7 +106,7 @@ def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None
 
 
 def works_again(e):
-    """Checks that no resource of earlier connections is left and that a new one works."""
+    """Checks that no resource of earlier connections is left and that a new connection works."""
     nothing_left(e)
     e.check(exchange(e, e.listen(), False), "a connection is lost though nothing fails any more")
     e.check(exchange(e, e.listen(), True), "a connection is lost though nothing fails any more")
@@ -115,7 +115,7 @@ def works_again(e):
 
 def failing(name, settings):
     def run(e):
-        """Connections that a fault hits end; all others continue."""
+        """Connections that a fault hits end; all other connections continue."""
         # each connection creates its own queues
         with either.parameters(spare_queues=0), adverse.device(e, seed=SEED, **settings):
             listener = e.listen()
@@ -133,7 +133,7 @@ for _name, _settings in FAILURES.items():
 
 @case(reference=False, families=("v4",), timeout=180)
 def mapping(e):
-    """Memory that does not fit a memory region is copied."""
+    """Memory that does not fit into one memory region is copied."""
     with adverse.device(e, seed=SEED, fail_map=400):
         listener = e.listen()
         for _ in range(6):
@@ -143,7 +143,7 @@ def mapping(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def elsewhere(e):
-    """Events arrive on another processor, late, and merged."""
+    """The device reports events late, merged, and on another processor."""
     for late in (0, 300):
         with adverse.device(e, elsewhere=1, late=late, spurious=20):
             for zero_copy in (False, True):
@@ -233,8 +233,8 @@ def removed(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def scheduled_late(e):
-    """A processor stops between the arrival of a packet and its processing, and the packet's QP is
-    destroyed meanwhile (docs/kernel-notes.md)."""
+    """A processor stops between the arrival of a packet and its processing, while another task
+    destroys the packet's QP (docs/kernel-notes.md)."""
     with adverse.device(e, seed=SEED, scheduled_late=15):
         listener = e.listen()
         for _ in range(e.rounds(12)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Differences of InfiniBand: paths of a subnet manager, with LIDs and no GRH, a P_Key and a service
-level; interfaces named by IPoIB; and a slow subnet manager (tests/guest/kernel/infiniband.c)."""
+"""Differences of InfiniBand: paths of a subnet manager with LIDs, no GRH, a P_Key and a service
+level; interfaces named by IPoIB; a slow subnet manager (tests/guest/kernel/infiniband.c)."""
 
 import socket
 import time
@@ -19,8 +19,8 @@ LATE = 1.2
 
 @case(reference=False, families=("v4",), timeout=120)
 def path(e):
-    """The request uses the subnet manager's path and its service level, whatever SO_PRIORITY is.
-    With link_layer_ib_only, neither end would have Ethernet."""
+    """The connection request uses the path and the service level of the subnet manager, whatever
+    SO_PRIORITY is. With link_layer_ib_only, neither end of the connection would have Ethernet."""
     listener = e.listen()
     with either.parameters(sdp_link_layer_ib_only=1):
         e.equal(e.error(e.socket().connect, e.address(e.there, listener.port)), "ENETUNREACH", "by Ethernet")
@@ -40,7 +40,7 @@ def path(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def partition(e):
-    """A path in a partition that the port does not belong to."""
+    """The port does not belong to the partition of the path."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_pkey=NO_PKEY):
         got = e.error(e.socket().connect, e.address(e.there, listener.port))
@@ -79,8 +79,8 @@ def late(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def silent(e):
-    """The subnet manager does not reply: the host is unreachable, and a call with a time limit gets
-    EINPROGRESS."""
+    """The subnet manager does not reply: connect(2) fails with EHOSTUNREACH, or with EINPROGRESS at
+    the end of a time limit."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_silent=1):
         hurried = e.socket()
@@ -96,8 +96,8 @@ def silent(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def no_connection_manager(e):
-    """A device that neither ib_cm nor iw_cm serves, such as EFA, is none of SDP's: connect(2) fails
-    at once, and IPPROTO_SDP sockets use TCP."""
+    """A device that neither ib_cm nor iw_cm serves, such as EFA, is not used for SDP: connect(2)
+    fails at once, and IPPROTO_SDP sockets use TCP."""
     listener, both = e.listen(), either.listen(e)
     with adverse.device(e, no_cm=1):
         e.equal(e.error(e.socket().connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")

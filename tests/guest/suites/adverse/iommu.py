@@ -28,15 +28,15 @@ CASES = (
     "close.closing.with_much_queued", "close.shutdown.behind_data",
     "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted", "zcopy.blocks.both_ways",
     "zcopy.blocks.vectors", "zcopy.blocks.reader_times_out",
-    # rxe underlies these devices, so cases with losses need the same workarounds
+    # rxe underlies these devices, so cases with losses need the workarounds for rxe
     "stress.faults.loss_without_copies",
 )
 
 
 @case(reference=False, families=("v4",), timeout=240)
 def both_ways(e):
-    """Bytes of every size, copied and not, from and to reused buffers. No memory is mapped in
-    atomic context (the kernel would warn), and no mapping is leaked."""
+    """Bytes of every size, copied and not, from and to reused buffers. The module maps no memory in
+    atomic context (the kernel would warn), and leaks no mapping."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             before = adverse.read("windows")
@@ -45,7 +45,7 @@ def both_ways(e):
             e.check(not DEBUG.exists() or " sdp_adverse " in (DEBUG / "dump").read_text(), "its mappings are not noted for what looks at the DMA API")
             for zero_copy, cache in ((False, -1), (True, -1), (False, 1), (True, 1)):
                 adverse.behave(**settings)
-                netns.parameter("pin_cache", cache)     # with it what stays mapped is synced
+                netns.parameter("pin_cache", cache)     # pin_cache keeps mappings, which have to be synchronised
                 ends = []
                 lived = exchange(e, e.listen(), zero_copy, total=3_000_000, told=ends)
                 e.check(lived, f"a connection is lost, {name}, without copies {zero_copy}: calls ended with {ends}")
@@ -73,8 +73,8 @@ def failing(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def no_address_now(e):
-    """File pages without a DMA address are retried after a pause, not continuously. Once a DMA
-    address is available, the bytes arrive."""
+    """The module retries file pages without a DMA address after a pause, not continuously. The
+    bytes arrive once a DMA address is available."""
     with adverse.device(e, iommu=ON):
         near, far, file = spliced.sending(e, MIB)
         adverse.behave(iommu=ON, fail_dma=1000)
@@ -90,8 +90,9 @@ def no_address_now(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def failing_for_collected_pages(e):
-    """File pages cannot be mapped for a while: no byte is lost or reordered, and the pages are sent
-    once they can be mapped. Waiting pages of a connection are freed with it."""
+    """The device cannot map file pages for a while: no byte is lost or reordered, and the module
+    sends the pages once the device can map them. Pages of a connection that wait to be mapped are
+    freed with the connection."""
     for lost in (False, True):
         with adverse.device(e, iommu=ON):
             near, far, file = spliced.sending(e, spliced.PIECE)

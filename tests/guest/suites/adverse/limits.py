@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device with lower limits than rxe, and one that fails."""
+"""A device with lower limits than rxe, and a device that fails."""
 
 import socket
 
@@ -11,8 +11,8 @@ from ..zcopy import pieces, spliced
 from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
 from ..zcopy.notified import Told, give, memory_of
 
-# Number of refusals for a queue pair: the attempts take longer than ten seconds. Creation of other
-# objects is refused once per attempt.
+# Number of refusals for a queue pair: enough that the attempts take longer than ten seconds.
+# The driver refuses the creation of other objects once per attempt.
 REFUSALS = 17
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 
@@ -50,7 +50,7 @@ def inline(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_without_copies(e):
-    """As `small`, for blocks that are not copied."""
+    """As `small`, for zero-copy blocks."""
     with adverse.device(e, limits=1):
         near, far = e.pair()
         eager(near)
@@ -67,7 +67,7 @@ def small_without_copies(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_in_pieces(e):
-    """As `small`, for scattered memory: a block has as many segments as a registration has
+    """As `small`, for scattered memory: a block has as many segments as a memory region has
     pages."""
     with adverse.device(e, limits=1):
         for kind in (pieces.Notified, pieces.Protected):
@@ -77,8 +77,8 @@ def small_in_pieces(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def huge(e):
-    """A device that reports the maximum for every limit: the module requests only what a connection
-    needs, and one vector for both of its queues."""
+    """A device that reports the maximum for every limit: the module requests only the resources of
+    one connection, and one vector for both of its queues."""
     with either.parameters(spare_queues=0), adverse.device(e, limits=16):
         for turn in (1, -1):
             source, target = e.pair()[::turn]
@@ -115,8 +115,8 @@ def without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def pages_without_regions(e):
-    """As `without_regions`, for pages of files and for non-blocking sends. A block that the peer
-    cannot read is refused: no task would cancel it."""
+    """As `without_regions`, for pages of files and for non-blocking sends. The module refuses a
+    block that the peer cannot read, because no task would cancel that block."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far, file = spliced.sending(e, 3 * MIB + 5000)
@@ -153,7 +153,7 @@ def overrun(e):
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
     """A driver at first refuses to destroy queue pairs, completion queues and memory regions: in
-    the end none is left. A queue pair is destroyed before its completion queues."""
+    the end no such object is left. A queue pair is destroyed before its completion queues."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         for turn in (1, -1):
             near, far = e.pair()
@@ -173,8 +173,8 @@ def busy(e):
 @case(reference=False, families=("v4",), timeout=180)
 def refused(e):
     """A driver refuses to destroy queue pairs for a long time: the removal of the device waits, and
-    the kernel's log contains the reason. After the driver has destroyed them, no resource is
-    left."""
+    the kernel log contains the reason. After the driver has destroyed the queue pairs, no resource
+    is left."""
     log, device = kmsg.Log(), netns.device()
     with either.parameters(spare_queues=0), adverse.device(e, busy=REFUSALS):
         try:
@@ -194,14 +194,14 @@ def refused(e):
 
 
 def resent(e, gone):
-    """A connection is dissolved during a send of several blocks, which waits until the queue pair
-    is destroyed. Meanwhile the socket has another connection with blocks in flight, `gone` of which
-    are complete. Returns true if the situation occurred."""
+    """A connection is dissolved during a send of several blocks; the send waits until the queue
+    pair is destroyed. During that wait the socket has another connection with blocks in flight, of
+    which `gone` are complete. Returns true if the tested situation occurred."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)
     listener = e.listen()
-    # from now on several blocks are in flight at once
+    # from this point on several blocks are in flight at once
     task = e.task(near.sendall, bytes(65536))
     far.recv_exactly(65536)
     task.result()
@@ -230,8 +230,8 @@ def resent(e, gone):
 
 @case(reference=False, families=("v4",), timeout=180)
 def busy_beside_another_connection(e):
-    """A call waits until a queue pair is destroyed, which takes long. Memory of the socket's next
-    connection is not confused with memory of that call."""
+    """A call waits until a queue pair is destroyed, while the driver delays the destruction. Memory
+    of the socket's next connection is not confused with memory of the waiting call."""
     with either.parameters(spare_queues=0):
         for gone in range(3):
             e.lucky(lambda: resent(e, gone), "the call had come back before")

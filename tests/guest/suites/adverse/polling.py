@@ -19,7 +19,7 @@ def timed(e, near, far):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_events(e):
-    """A device reports completions a second late: a polling receiver has them at once."""
+    """A device reports completions a second late: a polling receiver gets the bytes at once."""
     with either.parameters(recv_poll=1000), adverse.device(e):
         watched = False
         for _ in range(ATTEMPTS):
@@ -31,7 +31,7 @@ def without_events(e):
             taken = timed(e, near, far)
             near.close()
             far.close()
-            if taken < 0.5:     # it sleeps where others need its processor
+            if taken < 0.5:     # the receiver sleeps if other tasks need its processor
                 return
             watched |= soon
         if not watched:

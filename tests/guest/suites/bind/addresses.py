@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bind(): accepted addresses, and their forms."""
+"""bind(): the accepted addresses, and their forms."""
 
 import json
 import socket
@@ -100,14 +100,14 @@ def not_here(e):
 def no_unicast(e):
     """Multicast and broadcast."""
     for host in ("ff02::1", "ff0e::7") if e.six else ("224.0.0.1", "239.1.2.3", "255.255.255.255", "10.77.0.255"):
-        # TCP allows this address for IPv4, without use.
+        # TCP allows an IPv4 bind to this address, although such a socket cannot be used.
         e.note(host, bound_name(e, calls.sa(host, 0))[0], sdp=OneOf("EADDRNOTAVAIL", "EINVAL" if e.six else "ok"),
                because="no RDMA device has such an address")
 
 
 @case(families=("v6",))
 def link_local(e):
-    """A link-local address needs its interface."""
+    """A link-local address is valid only with its interface."""
     link = next(link for link in json.loads(netns.run("self", "ip -j -6 addr show")) if link["ifname"] == netns.device())
     address = next(entry["local"] for entry in link["addr_info"] if entry["scope"] == "link")
     e.until(lambda: "tentative" not in netns.run("self", f"ip -6 addr show to {address}"), "end of DAD")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`rdma system set netns exclusive`: devices belong to one namespace. This needs two guests: the
-mode can only be set while a single network namespace exists."""
+"""`rdma system set netns exclusive`: each device belongs to one namespace. The suite needs two
+guests: the exclusive mode can only be set while a single network namespace exists."""
 
 import os
 
@@ -13,8 +13,8 @@ OWN, INSIDE, CONTAINER = "10.79.0.1", "10.79.0.2", "inner"
 @case(reference=False, families=("v4",), hosts=(2,), timeout=120)
 def devices(e):
     """All of rxe's devices belong to the first namespace. Another namespace cannot use rxe's
-    devices, even if it contains the network device of one. The first namespace and the other host
-    are not affected."""
+    devices, even if it contains the network device below an rxe device. The first namespace and the
+    other host are not affected."""
     netns.run("self", "rdma system set netns exclusive")
     try:
         for mode in ("exclusive", "shared"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bind(2): ports, privilege for them, and sharing."""
+"""bind(2): ports, the privilege for low ports, and sharing of ports."""
 
 import contextlib
 import itertools
@@ -44,7 +44,8 @@ def ephemeral(e):
 
 @case
 def ephemeral_range(e):
-    """The range of ephemeral ports is the namespace's sysctl, including its last port."""
+    """The sysctl of the namespace sets the range of ephemeral ports, including the last port of the
+    range."""
     with knob("ipv4/ip_local_port_range", "40000 40003"):
         ports = [e.bound("self").port for _ in range(4)]
         e.note("ports", sorted(ports))
@@ -60,7 +61,7 @@ def ephemeral_range(e):
 
 @case
 def range_of_a_socket(e):
-    """IP_LOCAL_PORT_RANGE narrows it for one socket."""
+    """IP_LOCAL_PORT_RANGE narrows the range of ephemeral ports for one socket."""
     ports = set()
     value = struct.pack("=I", 45003 << 16 | 45000)
     for turn in range(4):
@@ -94,7 +95,7 @@ def twice(e):
 
 @case
 def after_failure(e):
-    """A failed bind leaves the socket as it was."""
+    """A failed bind(2) does not change the socket."""
     taken = e.bound("self")
     sock = e.socket()
     e.note("taken", e.error(sock.bind, e.address(e.here, taken.port)))
@@ -104,8 +105,8 @@ def after_failure(e):
 
 @case
 def refused_afterwards(e):
-    """A BPF program of the cgroup, which runs after bind(2) has taken a port, refuses it: then the
-    socket has no port, and cannot listen on that one."""
+    """A BPF program of the cgroup runs after bind(2) has taken a port, and refuses the port: the
+    socket then has no port and cannot listen on the refused one."""
     sock, port = e.socket(), e.refused_port("self")
     if e.ipproto:
         # by SDP alone, without TCP
@@ -119,8 +120,8 @@ def refused_afterwards(e):
 
 
 def conflict(e, hosts, first, second):
-    """Binds two sockets to one port, each (address, reuse, listening). Returns the result of the
-    second bind."""
+    """Binds two sockets to one port. Each socket is described by (address, reuse, listening).
+    Returns the result of the second bind."""
     def make(address, reuse, listening, port):
         sock = e.socket()
         if reuse:
@@ -153,7 +154,7 @@ def sharing(e):
 
 @case
 def late_listen(e):
-    """Two sockets that share a port by SO_REUSEADDR: only one may listen."""
+    """Two sockets share a port by SO_REUSEADDR: only one of the two may listen."""
     one, two = e.socket(), e.socket()
     for sock in (one, two):
         sock.set(SOL, socket.SO_REUSEADDR, 1)
@@ -186,8 +187,8 @@ def reuseport(e):
 
 @case
 def reuseport_shares(e):
-    """Connections reach the listeners of a group, each exactly once, and each listener gets some of
-    them."""
+    """Each connection reaches exactly one listener of a SO_REUSEPORT group, and each listener gets
+    some connections."""
     total = 32
     listeners = [e.listen(backlog=total, prepare=_reusable)]
     listeners.append(e.listen(backlog=total, port=listeners[0].port, prepare=_reusable))
@@ -206,14 +207,14 @@ def reuseport_shares(e):
                     e.keep(sock.accept()[0])
                     accepted[number] += 1
     e.note("accepted", sum(accepted))
-    # by chance this fails once in 2^31 runs
+    # by chance this check fails once in 2^31 runs
     e.check(all(accepted), f"of {total} connections the listeners got {accepted}")
 
 
 @case
 def halves_of_the_range(e):
-    """connect(2) takes ports from one half of the range, bind(2) from the other, while any are
-    free."""
+    """connect(2) takes ports from one half of the range, bind(2) from the other, while any port of
+    that half is free."""
     listener = e.listen()
     connected = {e.connect(listener).port % 2 for _ in range(6)}
     e.note("for connect", connected)
@@ -250,7 +251,7 @@ def shared_among_destinations(e):
 
 
 def _closed_by_the_peer(e, near, far):
-    """Lets the peer close first, so that TCP leaves no TIME_WAIT on this side."""
+    """Lets the peer close first, so that TCP leaves no TIME_WAIT on this host."""
     far.close()
     e.equal(near.recv(1), b"", "the end")
     near.close()
@@ -269,7 +270,7 @@ def _reusable(sock):
 
 @case
 def held_by_accepted(e):
-    """Accepted connections hold their listener's port until the last of them is closed. A
+    """Accepted connections hold their listener's port until the last connection is closed. A
     disconnected socket may itself listen."""
     listener = e.listen("self", host=e.here)
     port, pairs = listener.port, []
@@ -347,7 +348,7 @@ def release(e):
 
 @case
 def release_by_shutdown(e):
-    """shutdown(2) of a listener frees a port chosen by the kernel, and keeps one chosen by the
+    """shutdown(2) of a listener frees a port chosen by the kernel, and keeps a port chosen by the
     program."""
     for chosen in (0, 34567):
         sock = e.listen("self", port=chosen)
@@ -361,7 +362,7 @@ def release_by_shutdown(e):
 
 @case
 def held_by_connection(e):
-    """An accepted connection holds its listener's port unless both allow sharing."""
+    """An accepted connection holds its listener's port unless both sockets allow sharing."""
     for reuse in (0, 1):
         listener = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_REUSEADDR, reuse))
         near, far = e.pair(listener)
@@ -378,7 +379,8 @@ def held_by_connection(e):
 
 @case
 def restart_of_a_server(e):
-    """The server closes first; restarted with SO_REUSEADDR, it can bind its port at once."""
+    """The server closes first; when restarted with SO_REUSEADDR, the server can bind its port at
+    once."""
     port = 0
     for round_ in range(3):
         server = e.socket("peer")
@@ -480,7 +482,7 @@ def to_device(e):
 
 @case
 def to_device_connects(e):
-    """With SO_BINDTODEVICE a connection uses that device only."""
+    """With SO_BINDTODEVICE a connection uses only the bound device."""
     listener = e.listen()
     good = e.socket()
     good.set(SOL, consts.SO_BINDTODEVICE, netns.device().encode() + b"\0")
@@ -494,7 +496,7 @@ def to_device_connects(e):
 
 @case
 def device_of_listener(e):
-    """A listener bound to a device gets only connections that arrive on it."""
+    """A listener bound to a device gets only connections that arrive on that device."""
     name = netns.device("peer").encode()
     listener = e.socket("peer")
     listener.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")

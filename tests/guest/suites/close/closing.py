@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""close(2): effects at the other end, in every order, and how long the call waits."""
+"""close(2): effects at the peer, in every order, and the duration of the call."""
 
 import os
 import select
@@ -21,7 +21,7 @@ def linger(sock, seconds, on=1):
 
 @case(hosts=BEDS)
 def plain(e):
-    """An end closes with nothing unread: the other reads everything, then the end of the stream."""
+    """One end closes without unread bytes: the peer reads all bytes, then the end of the stream."""
     for first in (0, 1):
         ends = e.pair()
         closer, other = ends[first], ends[1 - first]
@@ -36,8 +36,8 @@ def plain(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def slow_reader(e):
-    """Bytes sent before close(2) arrive, however long the reader takes, while it makes progress.
-    (Earlier versions dropped the bytes after 60 s.)"""
+    """Bytes sent before close(2) arrive however slow the reader is, as long as the reader makes
+    progress. (Earlier versions dropped the bytes after 60 s.)"""
     e.needs_wire()
     near, far = e.pair()
     sent = e.fill(near)
@@ -52,7 +52,8 @@ def slow_reader(e):
 
 @case(hosts=BEDS)
 def send_to_closed(e):
-    """Data for a closed end: the first send succeeds, the next returns the error, then EPIPE."""
+    """Sending to a closed peer: the first send succeeds, the next returns the error, and later ones
+    EPIPE."""
     near, far = e.pair()
     far.close()
     e.wait_mask(near, "RDHUP")
@@ -110,7 +111,7 @@ def unread_data_seen_by_calls(e):
 
 @case(hosts=BEDS)
 def data_before_reset(e):
-    """A reset discards unread bytes, or leaves them in order with the error after them."""
+    """A reset discards unread bytes, or leaves the bytes in order, followed by the error."""
     near, far = e.pair()
     near.send(b"never read")
     far.send(b"on its way")
@@ -152,7 +153,7 @@ def linger_zero_after_end(e):
 
 @case(timeout=60)
 def linger_waits(e):
-    """SO_LINGER with a time: close() returns once everything has arrived."""
+    """SO_LINGER with a time: close() returns once all bytes have arrived."""
     near, far = e.pair()
     sent = e.fill(near)
     linger(near, 20)
@@ -165,7 +166,7 @@ def linger_waits(e):
 
 @case(timeout=60)
 def linger_runs_out(e):
-    """close(2) does not wait longer than SO_LINGER allows, and the data still arrives."""
+    """close(2) waits no longer than SO_LINGER allows, and the data still arrives."""
     near, far = e.pair()
     sent = e.fill(near)
     linger(near, 1)
@@ -178,7 +179,7 @@ def linger_runs_out(e):
 
 @case
 def linger_nonblocking(e):
-    """A non-blocking socket's close() lingers too, as on TCP."""
+    """close() of a non-blocking socket lingers too, as on TCP."""
     near, far = e.pair()
     near.send(b"word")
     near.setblocking(False)
@@ -189,12 +190,11 @@ def linger_nonblocking(e):
 
 @case(timeout=60)
 def linger_interrupted(e):
-    """A signal ends the lingering; the data still arrives."""
+    """A signal ends a lingering close(); the data still arrives."""
     listener = e.listen()
 
     def run():
-        # The connection is made in the child, which has the only descriptor: its last close()
-        # lingers.
+        # The child makes the connection and has the only descriptor: its last close() lingers.
         near = e.connect(listener)
         linger(near, 60)
         sent = e.fill(near)
@@ -221,7 +221,7 @@ def linger_option(e):
 
 @case(hosts=BEDS, timeout=60)
 def with_much_queued(e):
-    """close() right after sending much data: all of it arrives."""
+    """close() right after a large send: all of the data arrives."""
     for first in (0, 1):
         ends = e.pair()
         closer, other = ends[first], ends[1 - first]
@@ -234,7 +234,7 @@ def with_much_queued(e):
 
 @case(hosts=BEDS, timeout=60)
 def full_then_closed(e):
-    """A full send buffer, closed without waiting, is still delivered."""
+    """The bytes of a full send buffer arrive even if close(2) does not wait."""
     near, far = e.pair()
     sent = e.fill(near)
     near.close()
@@ -257,8 +257,8 @@ def both_at_once(e):
 
 @case
 def during_recv(e):
-    """close(2) of a descriptor in one thread does not disturb recv(2) in another: the socket exists
-    until that call ends."""
+    """close(2) of a descriptor in one thread does not disturb recv(2) in another thread: the socket
+    exists until recv(2) ends."""
     near, far = e.pair()
     task = e.task(calls.recv, near.fileno(), 10).wait_asleep("recvfrom")
     near.close()
@@ -288,8 +288,8 @@ def during_send(e):
 
 @case
 def during_accept(e):
-    """close(2) of a listener in one thread does not wake accept(2) in another, which still gets one
-    connection."""
+    """close(2) of a listener in one thread does not wake accept(2) in another thread; accept(2)
+    still gets one connection."""
     listener = e.listen()
     address = e.address(e.there, listener.port)
     task = e.task(calls.accept4, listener.fileno()).wait_asleep("accept4")
@@ -301,7 +301,7 @@ def during_accept(e):
 
 @case(hosts=BEDS)
 def peer_blocked_in_recv(e):
-    """A blocked recv() returns after the other end's close(), and after its reset."""
+    """A blocked recv() returns after the peer's close(), and after the peer's reset."""
     for way in ("close", "reset"):
         near, far = e.pair()
         task = e.task(calls.recv, far, 10)
@@ -313,12 +313,12 @@ def peer_blocked_in_recv(e):
 
 @case(hosts=BEDS, timeout=60)
 def peer_blocked_in_send(e):
-    """A blocked send() returns after the other end's reset."""
+    """A blocked send() returns after the peer's reset."""
     near, far = e.pair()
     e.fill(near)
 
     def send_on():
-        # TCP may find space nevertheless: then the call returns the number of accepted bytes
+        # TCP may find space nevertheless: send() then returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000, NOSIGNAL)
 
@@ -329,7 +329,7 @@ def peer_blocked_in_send(e):
 
 @case(hosts=BEDS)
 def peer_in_poll(e):
-    """The other end's close() and reset wake sleepers in poll() and epoll."""
+    """close() and reset of the peer wake sleepers in poll() and epoll."""
     for way in ("close", "reset"):
         near, far = e.pair()
         task = e.task(far.mask_when, select.POLLIN | consts.POLLRDHUP, e.patience)
@@ -342,7 +342,7 @@ def peer_in_poll(e):
 
 @case(hosts=BEDS)
 def after_half_close(e):
-    """close() of an end whose peer has called shutdown(), and of one that has called it itself."""
+    """close() after shutdown(), called by the peer or by the same end."""
     near, far = e.pair()
     near.shutdown(socket.SHUT_WR)
     e.note("end", far.recv(10))
@@ -380,7 +380,7 @@ def reset_in_transfer(e):
 
 @case
 def duplicates(e):
-    """Only the last descriptor's close() ends the connection."""
+    """Only close() of the last descriptor ends the connection."""
     near, far = e.pair()
     other = os.dup(near.fileno())
     near.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""shutdown(): each direction alone, and its effect at the other end."""
+"""shutdown(): each direction alone, and the effect at the peer."""
 
 import select
 import signal
@@ -31,7 +31,7 @@ def sending_side(e):
 
 @case(hosts=BEDS)
 def receiving_side(e):
-    """SHUT_RD: reads return the end of the stream; no message is sent."""
+    """SHUT_RD: reads return the end of the stream; the module sends no message."""
     near, far = e.pair()
     e.note("shutdown", e.error(near.shutdown, RD))
     e.note("recv", near.recv(10))
@@ -43,7 +43,7 @@ def receiving_side(e):
 
 @case(hosts=BEDS)
 def receiving_side_with_data(e):
-    """After SHUT_RD, data that has arrived stays readable, and so does later data."""
+    """After SHUT_RD, data that has arrived stays readable, and later data is readable too."""
     near, far = e.pair()
     far.send(b"before")
     e.unread(near, 6)
@@ -78,7 +78,7 @@ def sending_side_wakes(e):
     e.fill(near)
 
     def send_on():
-        # TCP may find space nevertheless: then the call returns the number of accepted bytes
+        # TCP may find space nevertheless: send() then returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000)
 
@@ -124,7 +124,7 @@ def by_both_ends(e):
 
 @case(hosts=BEDS)
 def at_the_same_time(e):
-    """Both ends call shutdown() at once, with data in flight."""
+    """Both ends call shutdown() at the same time, with data in flight."""
     for turn in range(10):
         near, far = e.pair()
         near.send(b"n" * 1000)
@@ -142,7 +142,7 @@ def at_the_same_time(e):
 
 @case(hosts=BEDS, timeout=60)
 def long_answer(e):
-    """Half closed, a transfer of many MiB in the other direction."""
+    """One direction is shut down while the other direction transfers many MiB."""
     near, far = e.pair()
     near.send(b"request")
     near.shutdown(WR)
@@ -170,8 +170,7 @@ def behind_data(e):
 
 @case(timeout=60)
 def never_before_data(e):
-    """A reader that polls continuously gets the last bytes, and the end of the stream after
-    them."""
+    """A reader that polls continuously gets the last bytes, then the end of the stream."""
     listener = e.listen()
     for turn in range(100):
         near, far = e.pair(listener)
@@ -197,7 +196,7 @@ def wrong(e):
 
 @case(hosts=BEDS)
 def states(e):
-    """TCP_INFO's states during closing, where they do not depend on timing."""
+    """TCP_INFO's states during closing, except states that depend on timing."""
     near, far = e.pair()
 
     def state(sock):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking connect(): success, each kind of failure, and the events that end its wait."""
+"""Blocking connect(): success, each kind of failure, and each event that ends the wait."""
 
 import socket
 import struct
@@ -20,7 +20,8 @@ def route(e, kind, prefix):
 
 @case
 def names(e):
-    """Addresses of both ends, as AF_INET or AF_INET6 on a socket of any family."""
+    """getsockname() and getpeername() of both ends, as AF_INET or AF_INET6 on a socket of any
+    family."""
     listener = e.listen()
     near = e.connect(listener)
     far, address = listener.accept()
@@ -49,7 +50,7 @@ def bound_first(e):
 
 @case
 def bound_to_any(e):
-    """A wildcard is replaced by the address of the route to the peer."""
+    """A wildcard bind gets the source address of the route to the peer."""
     listener = e.listen()
     near = e.bound("self", host=e.any)
     before = near.port
@@ -223,7 +224,7 @@ def no_unicast(e):
 
 @case
 def own_address(e):
-    """Both ends on one host, connected by its network address."""
+    """Both ends are on one host and are connected by its network address."""
     listener = e.listen("self")
     near = e.socket()
     near.connect(e.address(e.here, listener.port))
@@ -237,7 +238,7 @@ def own_address(e):
 
 @case
 def loopback(e):
-    """127.0.0.1 and ::1 are on no RDMA device: connections work, or fail with ENETUNREACH."""
+    """127.0.0.1 and ::1 are on no RDMA device: connect(2) succeeds, or fails with ENETUNREACH."""
     with e.socket() as sock:
         result = e.error(lambda: (sock.bind(e.address(e.loopback, 0)), sock.listen(1)))
         if result == "ok":
@@ -251,7 +252,7 @@ def loopback(e):
 
 @case
 def again(e):
-    """connect() in every state that does not allow it."""
+    """connect() in every state that does not allow connect()."""
     listener = e.listen()
     near, far = e.pair(listener)
     target = e.address(e.there, listener.port)
@@ -278,7 +279,7 @@ def send_timeout(e):
 
 @case(timeout=60)
 def interrupted(e):
-    """A signal ends connect(), or restarts it, depending on its handler."""
+    """A signal handler determines whether a signal ends connect() or restarts the call."""
     target = calls.sa(e.silent(), 9)
 
     def plain():
@@ -324,7 +325,7 @@ def timed_out(e):
 
 @case
 def disconnect(e):
-    """connect() to AF_UNSPEC ends a connection and leaves a socket that may connect again."""
+    """connect() to AF_UNSPEC ends a connection; the socket may then connect again."""
     listener = e.listen()
     near, far = e.pair(listener)
     nowhere = struct.pack("=H14x", 0)
@@ -358,7 +359,7 @@ def disconnect_bound(e):
 
 @case
 def disconnect_otherwise(e):
-    """connect() to AF_UNSPEC in the other states, and with other lengths."""
+    """connect() to AF_UNSPEC in states without a connection, and with unusual address lengths."""
     nowhere = struct.pack("=H14x", 0)
     for length in (2, 16):
         e.note(f"new, length {length}", e.error(calls.connect, e.socket(), nowhere, length))
@@ -391,7 +392,8 @@ def with_unread_data(e):
 
 @case
 def error_of_the_last_one(e):
-    """Disconnecting leaves an error; the next connection does not inherit it."""
+    """Disconnecting leaves an error on the peer's socket; the next connection does not inherit the
+    error."""
     listener = e.listen(backlog=4)
     for look in (True, False):
         near, far = e.pair(listener)
@@ -408,7 +410,7 @@ def error_of_the_last_one(e):
 
 @case
 def by_many_at_once(e):
-    """Several threads connect to one listener, and each sends its own text."""
+    """Several threads connect to one listener, and each thread sends its own text."""
     listener = e.listen(backlog=64)
 
     def client(number):

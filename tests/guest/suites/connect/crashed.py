@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host that restarts after a crash: its peers still have its old connections, whose queue pair
-numbers it allocates again."""
+"""A host restarts after a crash: its peers still have old connections to queue pair numbers that
+the host allocates again."""
 
 import errno
 
@@ -11,8 +11,7 @@ BEFORE = 3
 
 
 def new_device():
-    """Removes and re-creates the device of this host, so that its queue pair numbers start
-    again."""
+    """Removes and re-creates the device of this host, so that queue pair numbers start again."""
     device = netns.device("self")
     netns.run("self", "rdma link del rxe0")
     netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
@@ -20,8 +19,8 @@ def new_device():
 
 @case(reference=False, timeout=60)
 def comes_back(e):
-    """The host reconnects at once. The other ends of the host's old connections then get the end of
-    the stream."""
+    """The host reconnects at once. The peers of the host's old connections then get the end of the
+    stream."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     new_device()

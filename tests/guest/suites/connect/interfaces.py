@@ -17,7 +17,7 @@ SLAVES = "s0", "s1"
 
 @contextlib.contextmanager
 def interfaces(e, modules, name, *commands):
-    """Yields the addresses of an interface created on both hosts by `ip` commands.
+    """Yields the addresses of an interface that `ip` commands create on both hosts.
 
     In a command, DEV stands for the port's device and N for 1 or 2."""
     if netns.is_one():
@@ -74,7 +74,7 @@ def by_sdp(e, addresses):
 
 
 def by_tcp(e, addresses, device=None, counted="tcp_no_answer"):
-    """rxe drops SDP's request, or there is no device: IPPROTO_SDP uses TCP."""
+    """If rxe drops SDP's request, or no RDMA device exists: IPPROTO_SDP uses TCP."""
     listener = listening(e, bound(either.make(e, where="peer"), device), addresses[1])
     near = bound(either.make(e), device)
     with either.parameters(ipproto_wait=200, ipproto_memory=0), either.counts(e, **{counted: 1}):
@@ -128,7 +128,7 @@ def vrf(e):
 def bonds(e, mode="active-backup", vlan=None):
     """Yields the addresses of a bond of two devices on each host, with rxe on the bond.
 
-    The addresses are on the bond or on a VLAN of it."""
+    The addresses are on the bond or on a VLAN of the bond."""
     if netns.is_one() or not netns.local():
         e.skip("the bonds need a second and a third wire between two namespaces")
     subprocess.run(["modprobe", "-a", "bonding", "8021q"], check=True)
@@ -163,7 +163,7 @@ def active(host):
 
 @case(reference=False, timeout=120)
 def bond(e):
-    """New connections use the other device of a bond after the active one has gone down."""
+    """After the active device of a bond has gone down, new connections use the other device."""
     with bonds(e) as addresses:
         by_sdp(e, addresses)
         first = active("self")
@@ -180,7 +180,7 @@ def vlan_on_bond(e):
 
 
 def partner(host):
-    """Returns true once both devices are in one aggregate with those of the other host."""
+    """Returns true once both devices are in one aggregate with the devices of the other host."""
     with netns.inside(host):
         text = open("/proc/net/bonding/bond9").read()
     return "Number of ports: 2" in text and "Partner Mac Address: 00:00:00:00:00:00" not in text
@@ -188,7 +188,7 @@ def partner(host):
 
 @case(reference=False, brief=False, timeout=120)
 def bond_802_3ad(e):
-    """Connections of an aggregate; new ones after one of its devices has gone down."""
+    """Connections over an aggregate, and new connections after one of its devices has gone down."""
     with bonds(e, "802.3ad") as addresses:
         for host in NUMBERS:
             e.until(lambda host=host: partner(host), f"the aggregate of {host}")
@@ -206,7 +206,7 @@ def replies(address):
 
 
 def received(sock, length):
-    """Returns the bytes that arrive before the connection ends, and the errno of its end."""
+    """Returns the bytes that arrive before the connection ends, and the errno of the end."""
     got = bytearray()
     try:
         while len(got) < length:
@@ -221,9 +221,10 @@ def received(sock, length):
 
 @case(reference=False, brief=False, families=("v4",), timeout=400)
 def bond_in_transfer(e):
-    """The active device goes down in a transfer: all bytes arrive, or both ends get an error.
+    """The active device goes down during a transfer: all bytes arrive, or both ends get an error.
 
-    Bytes that arrived before an error are the first ones. New connections use the other device."""
+    If an error occurs, the bytes that arrived before are the first bytes of the stream. New
+    connections use the other device."""
     length = 64 * SIZE
     data = pattern.Pattern(11).at(0, length)
     with bonds(e) as addresses:
@@ -252,7 +253,7 @@ def bond_in_transfer(e):
 
 
 def alone(e, make):
-    """Returns the result of a connect in a namespace that has a loopback device alone."""
+    """Returns the result of connect(2) in a namespace that has only a loopback device."""
     def run():
         netns.unshare()
         netns.run("self", "ip link set lo up")
@@ -267,5 +268,5 @@ def no_route(e):
 
 @case(reference=False)
 def no_route_ipproto(e):
-    """IPPROTO_SDP fails as TCP does, at once."""
+    """connect(2) of an IPPROTO_SDP socket fails at once, as on TCP."""
     e.equal(alone(e, lambda: either.make(e)), "ENETUNREACH", "connect")

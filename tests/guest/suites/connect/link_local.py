@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Link-local peers: every address needs an interface."""
+"""Link-local peers: every link-local address needs an interface."""
 
 import json
 import struct

@@ -47,8 +47,8 @@ def calls_on_a_listener(e):
 
 @case(reference=False, timeout=60)
 def anew(e):
-    """If a listener closes, a connection in progress to it does not go to the next listener of the
-    port, and uses no place in that listener's backlog."""
+    """A listener closes while a connection to it is in progress: the connection does not go to the
+    next listener of the port, and takes no place in the backlog of that listener."""
     with e.netem("delay 200ms"):
         listener = e.listen(backlog=0)
         old = e.socket()
@@ -66,8 +66,8 @@ def anew(e):
 
 @case(families=("v4",), reference=False, timeout=300)
 def never_ready(e):
-    """A client that never confirms the reply holds a place in the backlog for a minute. After that
-    minute the place is free for other clients."""
+    """A client that never confirms the reply holds a place in the backlog for a minute. After a
+    minute, that place in the backlog is free for other clients."""
     listener = e.listen(backlog=0)
 
     def here():
@@ -86,7 +86,8 @@ def never_ready(e):
         near.close()
         if in_time:
             return True
-        # the client's last message may still be in flight; allows more time for the next connection
+        # the client's last message may still be in flight; this allows more time for the next
+        # connection
         wire("self", "delay 100ms")
         wire("peer", "delay 3s")
         listener.accept()[0].close()
@@ -121,7 +122,7 @@ def accept_nothing(e):
 
 @case
 def flags(e):
-    """Flags of accept4(); O_NONBLOCK is not inherited."""
+    """Flags of accept4(); the accepted socket does not inherit O_NONBLOCK."""
     listener = e.listen()
     for name, value in (("none", 0), ("cloexec", socket.SOCK_CLOEXEC), ("nonblock", socket.SOCK_NONBLOCK),
                         ("both", socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)):
@@ -138,7 +139,7 @@ def flags(e):
 
 @case
 def addresses(e):
-    """accept() without an address, and with a short buffer for one."""
+    """accept() without an address, and with a buffer too short for the address."""
     listener = e.listen()
     e.connect(listener)
     e.note("without", calls.accept_null(listener) > 0)
@@ -168,7 +169,7 @@ def wakes(e):
 
 @case
 def wakes_one_of_many(e):
-    """Several threads in accept(): each connection goes to one thread."""
+    """Several threads call accept(): each connection goes to one thread."""
     listener = e.listen()
     tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(4)]
     ports = {e.connect(listener).port for _ in range(4)}
@@ -232,7 +233,8 @@ def queue(e):
         clients.append(e.connect(listener))
         clients[-1].send(b"word %d" % number)
         if e.sdp:
-            # if two arrive together, the peer's two processors may handle either one first
+            # if two requests arrive together, the peer's two processors may handle them in either
+            # order
             e.until(lambda: observe.row_of(listener, "peer").receive > number, "a connection that waits")
     e.note("mask", e.wait_mask(listener, "IN"))
     order = []
@@ -244,7 +246,7 @@ def queue(e):
 
 
 def turned_away(e):
-    """Returns the number of requests that the peer dropped because a backlog was full."""
+    """Returns the number of requests that the peer has dropped because of a full backlog."""
     if e.sdp:
         return observe.stats("peer")["- backlog full"]
     names, values = (line.split() for line in observe.read("/proc/thread-self/net/netstat", "peer").splitlines()[:2])
@@ -252,9 +254,9 @@ def turned_away(e):
 
 
 def crowd(e, listener, number):
-    """Starts non-blocking connects one after another. Returns the number that succeeded at once,
-    and all sockets."""
-    e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
+    """Starts non-blocking connects one after another. Returns the number of connects that succeeded
+    at once, and all sockets."""
+    e.connect(listener).close()         # resolves the neighbour, so that no burst of requests has to wait
     listener.accept()[0].close()
     socks, through = [], 0
     for _ in range(number):
@@ -268,7 +270,7 @@ def crowd(e, listener, number):
 
 
 def admit(e, listener, socks):
-    """Accepts all these connections; each client sends its port once connected, and gets a
+    """Accepts all connections of `socks`; each client sends its port once connected, and gets a
     reply."""
     poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
     for sock in socks:
@@ -290,7 +292,7 @@ def admit(e, listener, socks):
 
 @case(timeout=120)
 def backlog(e):
-    """A full queue makes clients wait; each accept() admits one."""
+    """A full accept queue makes clients wait; each accept() admits one client."""
     listener = e.listen(backlog=1)
     through, socks = crowd(e, listener, 6)
     e.note("through at once", through)
@@ -322,7 +324,7 @@ def backlog_raised(e):
 
 @case
 def gone_before_accept(e):
-    """A client that closed or reset before it was accepted."""
+    """A client closes or resets its connection before the listener accepts the connection."""
     listener = e.listen()
     near = e.connect(listener)
     near.send(b"last words")
@@ -406,7 +408,7 @@ def in_its_namespace(e):
 
 @case
 def defer_accept(e):
-    """TCP_DEFER_ACCEPT: a connection can be accepted once its data has arrived."""
+    """TCP_DEFER_ACCEPT: accept(2) returns a connection only once its data has arrived."""
     listener = e.listen(prepare=lambda sock: sock.set(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5))
     near = e.connect(listener)
     near.send(b"request")
@@ -422,8 +424,8 @@ RTU = "@th,104,24 1 @th,352,16 0x14"
 
 @case(reference=False)
 def ready_message_lost(e):
-    """Every RTU is lost: the first bytes show that the peer is connected. rxe does not report
-    IB_EVENT_COMM_EST."""
+    """All RTU messages are lost: the first bytes show that the peer is connected, because rxe does
+    not report IB_EVENT_COMM_EST."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     listener = e.listen()
@@ -446,8 +448,8 @@ def ready_message_lost(e):
 
 @case(reference=False)
 def past_a_firewall(e):
-    """A rule that closes a port to TCP does not close it to SDP: netfilter does not process SDP
-    connections."""
+    """A netfilter rule that closes a port to TCP does not close the port to SDP: netfilter does not
+    process SDP connections."""
     if e.ipproto:
         e.skip("the port is TCP's as well")
     listener = e.listen()

@@ -11,7 +11,7 @@ SOL = socket.SOL_SOCKET
 
 
 def started(e, host, port):
-    """Returns a non-blocking socket whose connect() is in progress, and the call's result."""
+    """Returns a non-blocking socket with connect() in progress, and the result of the call."""
     sock = e.socket()
     sock.setblocking(False)
     return sock, e.error(sock.connect, e.address(host, port))
@@ -34,7 +34,7 @@ def success(e):
 
 @case
 def success_without_asking(e):
-    """A program that polls once, then sends."""
+    """A program polls once after connect(), then sends."""
     listener = e.listen()
     sock, _ = started(e, e.there, listener.port)
     e.wait(sock, select.POLLOUT)
@@ -137,7 +137,7 @@ def pending_and_shutdown(e):
 
 @case(timeout=60)
 def pending_then_blocking(e):
-    """A second, blocking connect() waits for the first one."""
+    """A second, blocking connect() waits for the first connect() to complete."""
     sock, _ = started(e, *e.address(e.silent(), 9)[:2])
     sock.setblocking(True)
     target = calls.sa(e.there, 9)
@@ -146,7 +146,7 @@ def pending_then_blocking(e):
 
 @case
 def closed_at_once(e):
-    """Aborting connects at once does not affect others."""
+    """Connects that are aborted at once do not affect other connects."""
     listener = e.listen(backlog=256)
     for _ in range(50):
         sock, _ = started(e, e.there, listener.port)
@@ -170,7 +170,7 @@ def closed_at_once(e):
 
 @case
 def many_at_once(e):
-    """64 connects in flight, then all accepted, each with its own data."""
+    """64 connects are in flight, then all are accepted, each with its own data."""
     listener = e.listen(backlog=128)
     socks = [started(e, e.there, listener.port)[0] for _ in range(64)]
     for number, sock in enumerate(socks):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ports with different MTUs: the connection uses the smaller one."""
+"""Ports with different MTUs: the connection uses the smaller MTU."""
 
 import contextlib
 
@@ -30,7 +30,8 @@ def both_ways(e, near, far):
 
 @case(reference=False, timeout=60)
 def smaller_there(e):
-    """The other host rejects the path MTU of the request; a second request uses a smaller one."""
+    """The other host rejects the path MTU of the request; the module repeats the request with a
+    smaller MTU."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     for size in (1500, 3000):
@@ -60,8 +61,8 @@ def ipproto_has_no_fallback(e):
 def next_one_works(e, change):
     """Checks that a connection fails after `change`, and that the next connection transfers data.
 
-    `change(near, far, until_then)` returns the failing end; the ExitStack is unwound with the
-    case."""
+    `change(near, far, until_then)` returns the failing end; the ExitStack is unwound at the end of
+    the case."""
     listener = either.listen(e)
     near = either.connect(e, listener)
     far = either.accept(e, listener)
@@ -77,7 +78,8 @@ def next_one_works(e, change):
 
 @case(reference=False, timeout=120)
 def smaller_meanwhile(e):
-    """The MTU shrinks: a large message ends the connection, and the next one uses a smaller MTU."""
+    """The MTU shrinks: a large message ends the connection, and the next connection uses a smaller
+    MTU."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
 
@@ -92,7 +94,8 @@ def smaller_meanwhile(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def address_comes_back(e):
-    """An address is removed and added again: the next message ends the connection; a new one works.
+    """An address is removed and added again: the next message ends the connection; a new connection
+    works.
     """
     if netns.is_one():
         e.skip("both hosts are the same namespace")

@@ -14,7 +14,7 @@ MARK = 77
 
 @contextlib.contextmanager
 def rule(e, words):
-    """Adds a rule with the highest priority after the one for local addresses."""
+    """Adds a routing rule directly after the rule for local addresses."""
     command = f"ip -{6 if e.six else 4} rule {{}} pref 10 {words}"
     netns.run("self", command.format("add"))
     try:
@@ -30,7 +30,7 @@ def marked(e, mark=MARK):
 
 
 def attempt(e, sock, port, blocking=True):
-    """Returns the result of connect(2), and True if the socket has a port afterwards."""
+    """Returns the result of connect(2), and True if the socket has a port after connect(2)."""
     sock.setblocking(blocking)
     outcome = e.error(sock.connect, e.address(e.there, port))
     return outcome, outcome == "ok" or outcome == "EINPROGRESS" or sock.port != 0
@@ -64,7 +64,7 @@ def prohibited(e):
 
 @case(reference=False)
 def elsewhere(e):
-    """A routing rule selects a device without RDMA: SDP uses no other device."""
+    """If a routing rule selects a device without RDMA: SDP uses no other device."""
     e.needs_wire()
     listener, version = e.listen(), 6 if e.six else 4
     netns.run("self", "ip link add dummy7 type dummy")
@@ -79,7 +79,7 @@ def elsewhere(e):
                 e.until(lambda: either.protocol(sock) == either.TCP, "TCP")
             else:
                 e.equal(e.error(sock.connect, e.address(e.there, listener.port)), "ENETUNREACH", "connect()")
-            # this failure does not record the host as one without SDP
+            # this failure must not be cached as a host without SDP
             near = e.connect(listener)
             e.equal(near.get(socket.IPPROTO_TCP, consts.SDP_ROUTE) if e.ipproto else 0, 0, "the next one")
     finally:

@@ -43,7 +43,7 @@ def bound(sock, device):
 
 @case(families=("v4",))
 def listener_outside(e):
-    """A listener without an interface is outside the VRF."""
+    """A listener that is not bound to an interface is outside the VRF."""
     with local_connections():
         listener = e.listen("self", host=e.any)
         for device in ("vrf9", "in9"):
@@ -55,7 +55,8 @@ def listener_outside(e):
 
 @case(families=("v4",))
 def listener_inside(e):
-    """A listener bound to the VRF gets connections of sockets bound to it or to a device of it."""
+    """A listener bound to the VRF gets connections of sockets bound to the VRF or to a device of
+    the VRF."""
     with local_connections():
         listener = bound(e.socket(), "vrf9")
         listener.bind(e.address(ADDRESS, 0))

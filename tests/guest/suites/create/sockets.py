@@ -22,7 +22,7 @@ SOCKET_CALL = 41
 
 @case
 def types(e):
-    # TCP's families have other socket types too.
+    # TCP's families also have other socket types.
     e.note("messages", e.error(socket.socket, e.domain, socket.SOCK_SEQPACKET, 0), sdp="ok", because="SDP has streams and messages")
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM, 6, 0, 7):
         e.note(f"type {kind}", e.error(socket.socket, e.domain, kind, 0),
@@ -94,7 +94,7 @@ def accepting(e):
 
 @case
 def unconnected(e):
-    """Every call on a socket that has no connection yet."""
+    """Every call on a socket without a connection."""
     sock = e.socket()
     e.note("name", calls.sa_text(calls.getsockname(sock)[0]))
     e.note("peer", e.error(sock.getpeername))
@@ -121,7 +121,7 @@ def unconnected(e):
 
 @case
 def unconnected_send_signals(e):
-    """The send call of an unconnected socket raises SIGPIPE, too."""
+    """send(2) on an unconnected socket also raises SIGPIPE."""
     got = []
     signal.signal(signal.SIGPIPE, lambda *_: got.append("SIGPIPE"))
     e.note("send", e.error(calls.send, e.socket(), b"x"))
@@ -158,7 +158,7 @@ def as_a_file(e):
 
 @case
 def wrong_descriptor(e):
-    """A closed descriptor, and one of another kind of file."""
+    """Socket calls on a closed descriptor, and on a file that is no socket."""
     sock = e.socket()
     number = sock.detach()
     os.close(number)
@@ -210,13 +210,13 @@ def interface_ioctls(e):
 
 
 def without(*families):
-    """Denies these socket families to the process by seccomp(2), like systemd's
+    """Denies the given socket families to the process by seccomp(2), like systemd's
     RestrictAddressFamilies=."""
     def instruction(code, number, yes=0, no=0):
         return struct.pack("=HBBI", code, yes, no, number)
 
     load, equal, give = 0x20, 0x15, 0x06
-    # The filter compares the system call and its first argument.
+    # The seccomp filter compares the system call and its first argument.
     code = instruction(load, 0) + instruction(equal, SOCKET_CALL, 0, len(families) + 1) + instruction(load, 16)
     code += b"".join(instruction(equal, family, len(families) - at) for at, family in enumerate(families))
     code += instruction(give, 0x7fff0000) + instruction(give, 0x50000 | errno.EAFNOSUPPORT)
@@ -228,7 +228,7 @@ def without(*families):
 
 @case(reference=False)
 def kept_away(e):
-    """seccomp(2) denies a process SDP's families, and no other call."""
+    """seccomp(2) denies SDP's families to a process, and no other call."""
     def attempts():
         before = e.error(socket.socket, e.domain)
         without(consts.AF_INET_SDP, consts.AF_INET6_SDP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Contents of socket buffers, and the moment when their space is free again."""
+"""Contents of socket buffers, and the moment when the space of sent bytes is free again."""
 
 import select
 import socket
@@ -22,7 +22,7 @@ def outq(sock):
 
 @case(hosts=BEDS)
 def counts(e):
-    """SIOCINQ counts readable bytes, SIOCOUTQ bytes that the peer has not received."""
+    """SIOCINQ counts readable bytes, SIOCOUTQ counts bytes that the peer has not received."""
     near, far = e.pair()
     e.note("at first", (inq(near), outq(near), inq(far), outq(far)))
     near.send(b"x" * 1000)
@@ -44,8 +44,8 @@ def counts(e):
 
 @case(hosts=BEDS)
 def idle_reader(e):
-    """Bytes that fit are delivered to a peer whose program makes no call: the sender's buffer
-    becomes free.
+    """Bytes that fit into the receive buffers are delivered even if the peer's program makes no
+    call: the sender's buffer becomes free.
     """
     near, far = e.pair()
     data = pattern.Pattern(54).at(0, 60000)
@@ -58,7 +58,8 @@ def idle_reader(e):
 
 @case(hosts=BEDS, timeout=60)
 def small_ones_after_large_ones(e):
-    """With a small SO_RCVBUF, several small messages may be unread, also after large ones."""
+    """With a small SO_RCVBUF, a socket can hold several unread small messages, even after large
+    messages."""
     listener = e.listen(prepare=lambda sock: sock.setsockopt(SOL, socket.SO_RCVBUF, 65536))
     near, far = e.pair(listener)
     near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -73,7 +74,7 @@ def small_ones_after_large_ones(e):
 
 @case(hosts=BEDS)
 def unread_small(e):
-    """Hundreds of small messages may wait unread."""
+    """A socket can hold hundreds of unread small messages."""
     near, far = e.pair()
     words = [b"message %04d" % number for number in range(1000)]
     for word in words:
@@ -96,7 +97,7 @@ def in_flight(e):
 
 @case(hosts=BEDS, timeout=60)
 def in_flight_both_ways(e):
-    """As `in_flight`, in both directions at once."""
+    """As `in_flight`, with data in both directions at once."""
     near, far = e.pair()
     sent = {}
     for seed, sock in ((52, near), (53, far)):
@@ -110,7 +111,8 @@ def in_flight_both_ways(e):
 
 @case(hosts=BEDS, timeout=60)
 def full(e):
-    """A full socket returns EAGAIN, and is writable again once the peer has read."""
+    """A send on a full socket returns EAGAIN; the socket is writable again once the peer has
+    read."""
     near, far = e.pair()
     sent = e.fill(near)
     e.check(sent >= 100000, f"only {sent} bytes fit")
@@ -130,7 +132,7 @@ def full(e):
 
 @case(hosts=BEDS, timeout=60)
 def full_by_edge(e):
-    """An edge-triggered writer gets an event when space is free again."""
+    """An edge-triggered writer gets an event when the send buffer has space again."""
     near, far = e.pair()
     near.setblocking(False)
     poller = select.epoll()
@@ -153,7 +155,7 @@ def full_by_edge(e):
 
 @case(hosts=BEDS, timeout=60)
 def slow_reader(e):
-    """A writer with one large call, a reader with small ones."""
+    """One large send, and many small receives."""
     near, far = e.pair()
     total = 700000
     task = e.task(pattern.send, near, 55, total, [total])
@@ -184,7 +186,7 @@ def receive_buffer_bounds(e):
     sent = e.fill(near, 4000)
     bound = far.get(SOL, socket.SO_RCVBUF) + near.get(SOL, socket.SO_SNDBUF)
     e.check(sent >= 8000, f"only {sent} bytes fit")
-    if e.sdp:       # on TCP the window may be larger than the option
+    if e.sdp:       # on TCP the receive window may be larger than the option
         e.check(sent <= 4 * bound, f"{sent} bytes fit into buffers of {bound}")
     count = 0
     while count < sent:
@@ -206,7 +208,7 @@ def blocked_sender_wakes(e):
 
 @case
 def unread_on_many(e):
-    """Several connections hold unread data at once."""
+    """Several connections have unread data at the same time."""
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(10)]
     for seed, (near, _) in enumerate(pairs):

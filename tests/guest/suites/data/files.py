@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""sendfile() and splice(), from files and pipes and into them."""
+"""sendfile() and splice() from files and pipes, and into pipes."""
 
 import ctypes
 import fcntl
@@ -43,7 +43,8 @@ def sendfile(e):
 
 @case
 def sendfile_parts(e):
-    """From unaligned offsets, by the file's own offset, and before and after plain sends."""
+    """sendfile() from unaligned offsets, by the file's own offset, and before and after plain
+    sends."""
     near, far = e.pair()
     file = source_file(62, 50000)
     near.sendall(b"head")
@@ -58,7 +59,8 @@ def sendfile_parts(e):
 
 @case
 def sendfile_and_change(e):
-    """If the file changes after it was read, the bytes at the time of the call arrive."""
+    """If another process changes the file after sendfile() has read it, the peer gets the bytes of
+    the time of the call."""
     near, far = e.pair()
     file = source_file(63, 40000)
     os.sendfile(near.fileno(), file.fileno(), 0, 40000)
@@ -164,7 +166,7 @@ def splice_leaves_file_pages(e):
 
 @case
 def socket_to_socket(e):
-    """A proxy: from one connection through a pipe into another."""
+    """A proxy passes bytes from one connection through a pipe into another connection."""
     near, far = e.pair()
     second_near, second_far = e.pair()
     total = 400000

@@ -61,7 +61,7 @@ def peek_blocks(e):
 
 @case(hosts=BEDS, timeout=60)
 def peek_large(e):
-    """Repeated peeks at much data change nothing."""
+    """Repeated MSG_PEEK calls at much data change nothing."""
     near, far = e.pair()
     total = 60000
     task = e.task(pattern.send, near, 21, total, [total])
@@ -157,7 +157,7 @@ def trunc_large(e):
 
 @case(hosts=BEDS)
 def more(e):
-    """MSG_MORE may hold data back for a limited time, and never loses it."""
+    """MSG_MORE may hold data back for a limited time, and never loses data."""
     near, far = e.pair()
     e.note("held", calls.send(near, b"first ", consts.MSG_MORE))
     e.note("released", calls.send(near, b"second"))
@@ -193,7 +193,7 @@ def cork(e):
 
 @case(hosts=BEDS)
 def peek_from_a_place(e):
-    """SO_PEEK_OFF: each MSG_PEEK continues at the end of the last one, and reading lowers the
+    """SO_PEEK_OFF: each MSG_PEEK continues at the end of the previous peek, and reading lowers the
     offset."""
     near, far = e.pair()
     e.note("at first", far.get(SOL, consts.SO_PEEK_OFF))
@@ -211,7 +211,8 @@ def peek_from_a_place(e):
 
 @case(hosts=BEDS)
 def peek_from_a_place_waits(e):
-    """SO_PEEK_OFF waits for bytes that have not arrived, even if earlier ones have."""
+    """With SO_PEEK_OFF, MSG_PEEK waits for bytes at the offset, even if earlier bytes are
+    unread."""
     near, far = e.pair()
     near.send(b"abc")
     e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) == 3, "arrival")
@@ -269,8 +270,8 @@ def released_by_options(e):
 
 @case
 def released_by_the_end_of_a_file(e):
-    """sendfile(2) announces more bytes than the file has: the held-back bytes are sent at its
-    end."""
+    """sendfile(2) requests more bytes than the file has: the module sends the held-back bytes at
+    the end of the file."""
     near, far = e.pair()
     with tempfile.TemporaryFile() as file:
         file.write(bytes(5000))
@@ -282,7 +283,7 @@ def released_by_the_end_of_a_file(e):
 
 @case
 def broken_pipe(e):
-    """SIGPIPE after shutdown of the sending side, unless MSG_NOSIGNAL."""
+    """A send after shutdown of the sending side raises SIGPIPE, unless MSG_NOSIGNAL is set."""
     got = []
     signal.signal(signal.SIGPIPE, lambda *_: got.append("SIGPIPE"))
     near, _ = e.pair()
@@ -351,12 +352,13 @@ def lowat(e):
 
 @case(hosts=BEDS)
 def lowat_of_a_full_buffer(e):
-    """A full buffer with fewer bytes than SO_RCVLOWAT is readable, because no more can arrive."""
+    """A full receive buffer with fewer bytes than SO_RCVLOWAT is readable, because no more bytes
+    can arrive."""
     near, far = e.pair()
     far.set(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 8192)
     near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # more than half of the 2048 bytes that the first receive buffers hold
+    # more than half of the 2048 bytes of the first receive buffers
     for _ in range(12):
         near.send(bytes(1100))
     e.note("poll", e.wait(far, select.POLLIN))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MSG_ZEROCOPY: the notification of each send in the error queue, and its timing."""
+"""MSG_ZEROCOPY: the completion notification of each send in the error queue, and its timing."""
 
 import select
 import socket
@@ -24,8 +24,8 @@ def notice(e, sock, room=512):
 
 
 def until(e, sock, last):
-    """Returns all notifications up to that of send number `last`; each number comes once and in
-    order."""
+    """Returns all notifications up to that of send number `last`, and checks that each number comes
+    once and in order."""
     told, next_one = [], 0
     while next_one <= last:
         e.equal(sock.mask_when(0, e.patience), "ERR", "poll() for nothing but errors")
@@ -41,7 +41,8 @@ def until(e, sock, last):
 
 @case(hosts=(1, 2))
 def option(e):
-    """SO_ZEROCOPY before and after connect(), and on a listener, whose connections inherit it."""
+    """SO_ZEROCOPY set before connect(), after connect(), and on a listener, whose accepted sockets
+    inherit the option."""
     with e.socket() as sock:
         e.note("default", sock.get(S, consts.SO_ZEROCOPY))
         for value in (1, 0, 1):
@@ -61,7 +62,7 @@ def option(e):
 
 @case
 def told(e):
-    """Each send has a notification with its number once the kernel no longer needs its memory; in
+    """Each send has a notification with its number once the kernel no longer needs the memory; in
     this case after the copy."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
@@ -99,7 +100,7 @@ def numbers(e):
 
 @case
 def unwanted(e):
-    """Without the option no notification arrives; a failed send has neither notification nor
+    """Without SO_ZEROCOPY no notification arrives; a failed send has neither notification nor
     number."""
     near, far = e.pair()
     near.send(b"abc", ZEROCOPY)
@@ -121,7 +122,7 @@ def unwanted(e):
 
 @case
 def little_room(e):
-    """A notification whose control message does not fit is truncated and lost."""
+    """A notification is truncated and lost if its control message does not fit."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     near.send(b"abc", ZEROCOPY)
@@ -134,7 +135,7 @@ def little_room(e):
 
 @case
 def epoll(e):
-    """epoll reports a notification even if no event was requested."""
+    """epoll reports a notification even if the program requested no event."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     watch = select.epoll()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Urgent data: one byte outside the stream, and its mark in the stream."""
+"""Urgent data: one byte outside the stream, and a mark at its position in the stream."""
 
 import contextlib
 import fcntl
@@ -44,7 +44,7 @@ def one_byte(e):
 
 @case(hosts=BEDS)
 def alone(e):
-    """An urgent byte without stream bytes around it: reading the stream skips it."""
+    """An urgent byte alone: reading the stream skips the byte."""
     near, far = e.pair()
     near.send(b"!", OOB)
     e.note("mask", urgent(e, far))
@@ -79,8 +79,8 @@ def stops_at_mark(e):
 
 @case(hosts=BEDS)
 def read_late(e):
-    """The urgent byte may be read after the stream bytes before it, until the reader passes the
-    mark."""
+    """The reader may read the urgent byte after the stream bytes before it, until the reader passes
+    the mark."""
     near, far = e.pair()
     near.send(b"before!", OOB)
     near.send(b"behind")
@@ -133,14 +133,14 @@ def peek_crosses_no_mark(e):
 
 @case(timeout=60)
 def peek_while_another_comes(e):
-    """The urgent byte comes first, and is sent when the next one is announced. Meanwhile a peek
-    behind the urgent byte waits for memory."""
+    """Without earlier stream bytes, the urgent byte is sent when the next urgent byte is announced.
+    During these sends, a peek behind the urgent byte waits for memory."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)
     urgent(e, far)
     e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the byte")
-    # each message has a buffer of its own
+    # each message has its own receive buffer
     for start in (0, 1000, 2000):
         near.send(data[start:start + 1000])
         e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of all")
@@ -148,7 +148,7 @@ def peek_while_another_comes(e):
     peek = e.task(calls.recv_at, far, absent.address, 2500, PEEK)
     e.until(absent.touched, "the call to touch memory that is not there")
     near.send(b"2", OOB)
-    if e.sdp:       # TCP takes nothing in while a call holds the socket
+    if e.sdp:       # TCP processes no packet while a call holds the socket
         e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the next")
     absent.give(bytes(memory.PAGE))
     e.note("peeked", peek.result())
@@ -181,7 +181,7 @@ def inline(e):
 
 @case(hosts=BEDS)
 def inline_switched(e):
-    """SO_OOBINLINE set after the byte has arrived."""
+    """The receiver sets SO_OOBINLINE after the urgent byte has arrived."""
     near, far = e.pair()
     near.send(b"ab!", OOB)
     near.send(b"cd")
@@ -219,7 +219,8 @@ def one_after_the_other(e):
 
 @case(hosts=BEDS, timeout=60)
 def meets_reader(e):
-    """Urgent bytes arrive while the receiver reads in a loop: none is in the stream."""
+    """Urgent bytes arrive while the receiver reads in a loop: the stream contains no urgent
+    byte."""
     near, far = e.pair()
     read = mmap.mmap(-1, 8)
     rounds = 20000 if netns.is_one() else 2000
@@ -255,8 +256,8 @@ def nothing(e):
 
 @case(hosts=BEDS, reference=False)
 def far_ahead(e):
-    """The urgent byte is announced even if it is far back in the queue (TCP announces through a
-    full window only by chance)."""
+    """The receiver learns of the urgent byte even if the byte is far back in the queue (TCP
+    announces through a full window only by chance)."""
     near, far = e.pair()
     far.set(SOL, socket.SO_RCVBUF, 20000)
     filled = e.fill(near)
@@ -279,7 +280,7 @@ def far_ahead(e):
 
 @case(hosts=BEDS, timeout=60)
 def in_bulk(e):
-    """Urgent bytes in a long stream: the remaining stream is complete."""
+    """Urgent bytes in a long stream: all other bytes of the stream arrive."""
     near, far = e.pair()
     total, step = 2000000, 50000
     stream = pattern.Pattern(41)
@@ -319,7 +320,7 @@ def last_of_a_large_send(e):
 
 @case(hosts=BEDS)
 def at_the_end(e):
-    """An urgent byte, then the end of the stream."""
+    """An urgent byte is followed by the end of the stream."""
     near, far = e.pair()
     near.send(b"last!", OOB)
     near.shutdown(socket.SHUT_WR)
@@ -348,7 +349,7 @@ def after_shutdown(e):
 
 @case
 def sigurg(e):
-    """SIGURG is sent to the owner."""
+    """SIGURG is sent to the owner of the socket."""
     near, far = e.pair()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGURG})
     e.note("owner at first", fcntl.fcntl(far, 9))

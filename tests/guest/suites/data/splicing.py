@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""splice(2) from a socket: errors and ends as on TCP; the bytes in a pipe stay what they are."""
+"""splice(2) from a socket: errors and ends as on TCP; bytes in the pipe do not change
+afterwards."""
 
 import ctypes
 import fcntl
@@ -77,7 +78,8 @@ def ends(e):
 
 @case
 def urgent(e):
-    """The call stops before the urgent byte, even if MSG_OOB has read it. recv(2) passes it."""
+    """splice(2) stops before the urgent byte, even if MSG_OOB has read it. recv(2) passes the
+    urgent byte."""
     for inline in (0, 1):
         near, far = e.pair()
         reader, writer = pipe(e)
@@ -103,8 +105,8 @@ def urgent(e):
 
 @case(timeout=60)
 def pages_stay(e):
-    """Bytes in a pipe do not change while later bytes arrive, and a buffer that was passed in part
-    can be passed further."""
+    """Bytes in a pipe do not change while later bytes arrive; a buffer of which a part is in the
+    pipe can be passed on further."""
     near, far = e.pair()
     total, held = 6 * MIB, 0
     reader, writer = pipe(e)
@@ -126,7 +128,8 @@ def pages_stay(e):
 
 @case
 def small_pipe(e):
-    """A pipe of one page: the call ends when it is full, and SPLICE_F_NONBLOCK does not wait."""
+    """A pipe of one page: splice(2) ends when the pipe is full, and SPLICE_F_NONBLOCK does not
+    wait."""
     near, far = e.pair()
     reader, writer = pipe(e, 4096)
     task = e.task(pattern.send, near, 72, 300000, [300000])

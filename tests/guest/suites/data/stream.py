@@ -24,7 +24,7 @@ def hello(e):
 
 @case(hosts=BEDS, timeout=60)
 def sizes(e):
-    """One send of each size, across every boundary of a buffer or page."""
+    """One send of each size around every boundary of a buffer or page."""
     near, far = e.pair()
     for size in (1, 2, 3, 7, 15, 16, 17, 31, 48, 63, 64, 65, 100, 255, 256, 257, 511, 512, 1023, 1024, 1500, 2047, 2048,
                  4079, 4080, 4081, 4095, 4096, 4097, 8175, 8176, 8177, 8191, 8192, 8193, 16368, 16384, 16385, 32751,
@@ -72,7 +72,7 @@ def nothing(e):
 
 @case(hosts=BEDS)
 def no_boundaries(e):
-    """Sends leave no boundaries in the stream: it may be read in any sizes."""
+    """Sends leave no boundaries in the stream: the receiver may read in any sizes."""
     near, far = e.pair()
     for word in (b"one", b"", b"two", b"three"):
         near.send(word)
@@ -93,7 +93,7 @@ def read_and_write(e):
 
 @case(hosts=BEDS)
 def named_peer(e):
-    """sendto() on a connection ignores the address; recvfrom() returns none."""
+    """sendto() on a connection ignores the address; recvfrom() returns no address."""
     near, far = e.pair()
     e.note("sendto", e.outcome(calls.sendto, near, b"addressed", 0, calls.sa(e.there, 9)))
     e.note("sendto another family", e.outcome(calls.sendto, near, b".", 0, calls.sa_in("10.77.0.2", 9, 1)))
@@ -104,7 +104,7 @@ def named_peer(e):
 
 @case(hosts=BEDS, timeout=60)
 def both_ways(e):
-    """Each end sends and receives at the same time."""
+    """Both ends send and receive at the same time."""
     near, far = e.pair()
     total = 4 * MIB
     tasks = [e.task(pattern.send, near, 1, total, [70001]), e.task(pattern.send, far, 2, total, [40009]),
@@ -114,7 +114,7 @@ def both_ways(e):
 
 @case(hosts=BEDS, timeout=60)
 def both_fill_first(e):
-    """Both ends fill their buffers before either reads: no byte is lost, and no call hangs."""
+    """Both ends fill their buffers before they read: no byte is lost, and no call hangs."""
     near, far = e.pair()
     patterns = {near: 11, far: 12}
     sent = {}
@@ -132,7 +132,7 @@ def both_fill_first(e):
 
 @case(hosts=BEDS, timeout=90)
 def byte_by_byte(e):
-    """Many sends of one byte, and many receives of one."""
+    """Many sends of one byte, and many receives of one byte."""
     near, far = e.pair()
     task = e.task(pattern.send, near, 3, 20000, [1])
     e.equal(pattern.receive(far, 3, 20000, [4096]), 20000, "bytes sent one by one")
@@ -163,7 +163,7 @@ def ping_pong(e):
 
 @case(hosts=BEDS, timeout=90)
 def random_sizes(e):
-    """Random sizes and directions, from seeds: a failure names its seed."""
+    """Random sizes and directions from a seed. A failure prints the seed."""
     for seed in range(4):
         choice = random.Random(seed)
         near, far = e.pair()
@@ -183,7 +183,7 @@ def random_sizes(e):
 
 @case(timeout=90)
 def random_nonblocking(e):
-    """As `random_sizes`, from one thread, non-blocking, driven by poll()."""
+    """As `random_sizes`, in one thread with non-blocking sockets and poll()."""
     for seed in range(3):
         choice = random.Random(seed)
         near, far = e.pair()
@@ -256,7 +256,7 @@ def two_senders(e):
 
 @case
 def two_receivers(e):
-    """Two threads receive on one socket: every byte goes to exactly one of them."""
+    """Two threads receive on one socket: every byte goes to exactly one of the threads."""
     near, far = e.pair()
     parts = []
 

@@ -105,7 +105,7 @@ def recvmmsg(e):
 
 @case
 def faults(e):
-    """Unmapped buffers: EFAULT, or the number of bytes before them."""
+    """Unmapped buffers: EFAULT, or the number of bytes before the unmapped memory."""
     near, far = e.pair()
     area = mmap.mmap(-1, 3 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
@@ -145,7 +145,7 @@ def fault_in_the_middle(e):
 
 @case
 def unmapped_file(e):
-    """Sending from, and receiving into, file pages that are not in memory yet."""
+    """Sends from file pages, and receives into file pages, that are not in memory yet."""
     near, far = e.pair()
     total = 300000
     stream = pattern.Pattern(34).at(0, total)
@@ -180,7 +180,7 @@ def timeouts(e):
         e.fill(near)
         start = time.monotonic()
         sent = e.error(calls.send, near, b"x" * 100000)
-        if sent != "ok":        # else a buffer has grown meanwhile, which it does not do for ever
+        if sent != "ok":        # otherwise a buffer has grown, which must not continue for ever
             break
     e.waited(start, 0.2, "send")
     e.note("send", sent)
@@ -222,8 +222,8 @@ def _poll(sock, patience):
 
 @case
 def interrupted_after_part(e):
-    """A signal during a large send: the call returns the number of accepted bytes, and these
-    arrive."""
+    """A signal during a large send: the call returns the number of accepted bytes, and exactly
+    those bytes arrive."""
     near, far = e.pair()
     data = pattern.Pattern(36).at(0, 1 << 20) * 32
 

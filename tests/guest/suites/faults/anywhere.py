@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """One fault in the life of a connection, at any place: in a call, in the connection manager's
-callbacks, in a worker, at either end. Accepted bytes arrive, or the connection gets an error. No
+callbacks, or in a worker, at either end. Accepted bytes arrive, or the connection gets an error. No
 call waits for ever, and the next connection works."""
 
 import itertools
@@ -16,7 +16,7 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SIZE = 100000
-# Errors of a call that can be repeated after a fault; and errors at the end of a connection.
+# Errors of a call that can be repeated after a fault, and errors at the end of a connection.
 PASSING = ("ENOMEM", "EFAULT")
 # Results of a call that has reached its time limit.
 HANGS = ("ETIMEDOUT", "EAGAIN", "EINPROGRESS")
@@ -24,7 +24,7 @@ ENDS = ("ECONNRESET", "EPIPE", "EPROTO", "ECONNABORTED", "ENOTCONN")
 
 
 def again(e, call):
-    """Makes a call, and repeats it if it fails with an injected fault."""
+    """Makes a call, and repeats the call if it fails with an injected fault."""
     try:
         return call()
     except OSError as error:
@@ -51,8 +51,8 @@ def session(e, listener):
     poller.register(near.fileno(), consts.POLLRDHUP)
     poller.register(listener.fileno(), select.POLLIN)
     while address != near.getsockname():
-        # Other accepted sockets belong to attempts that failed at this end only. The other end may
-        # be closed already.
+        # Sockets that accept(2) returned earlier belong to attempts that failed at the client only.
+        # The peer may be closed already.
         ready = [fd for fd, _ in poller.poll(e.patience * 9000)]
         e.check(ready, "a connection that nobody can accept, and whose other end does not end")
         if listener.fileno() not in ready:

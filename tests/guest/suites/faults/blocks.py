@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation of a non-blocking send fails, in the call itself. The bytes are sent by another
-method, notifications are correct, and later writes of the program to its memory do not arrive."""
+"""Fails each allocation of a non-blocking send, one after another, in the call itself. The module
+sends the bytes by another method, notifications are correct, and later writes of the program to its
+memory do not arrive."""
 
 import os
 import socket
@@ -19,17 +20,18 @@ TCP = socket.IPPROTO_TCP
 
 @case(reference=False, families=("v4",), timeout=300)
 def returning_at_once(e):
-    """An asynchronous send whose peer does not read yet, and whose memory is written to at once."""
+    """An asynchronous send whose peer does not read yet, and whose program writes to the memory at
+    once."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 
     def attempt(fault):
-        # uses a new connection: after a write fault or failed pinning, an old one does not try
-        # again soon
+        # uses a new connection: after a write fault or failed pinning, an old connection does not
+        # soon retry
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
-        # the memory is mapped before, so that only allocations of the call fail
+        # maps the memory before, so that only allocations of the call fail
         m.bytes = new.next(SIZE)
         result = fault(lambda: calls.send_at(new.near, m.address, SIZE))
         task = e.task(protected.write, m, 0, 0x5A, SIZE)
@@ -47,8 +49,8 @@ def returning_at_once(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def notified(e):
-    """MSG_ZEROCOPY: a failed call has no number. Any successful call has a notification, whichever
-    method its bytes use."""
+    """MSG_ZEROCOPY: a failed call has no notification number. Every successful call has a
+    notification, whichever method transfers its bytes."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 
@@ -71,7 +73,7 @@ def notified(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def collected(e):
-    """Pages of a pipe sent with MSG_MORE, and the events that flush them."""
+    """Pages of a pipe sent with MSG_MORE, and the events that flush these pages."""
     needs_faults(e)
     reader, writer = os.pipe()
 

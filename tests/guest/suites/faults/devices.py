@@ -5,14 +5,14 @@ from lib import faults, kmsg, netns
 from lib.registry import case
 from suites.faults.nth import echo, needs_faults, nothing_left
 
-# Number of allocations that fail in turn: those of adding a device, and some later ones.
+# Number of allocations that fail in turn: those of adding a device, and some later allocations.
 MOST = 3
 
 
 @case(reference=False, families=("v4",), timeout=180)
 def added(e):
-    """A device added without memory has no SDP, and the kernel's log names it. Once the device is
-    removed and added again, SDP uses it."""
+    """A device that was added without memory has no SDP, and the kernel log names the device. Once
+    the device is removed and added again, SDP uses the device."""
     if netns.is_one():
         e.skip("no RDMA device found")
     needs_faults(e)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Work requests that were posted successfully and complete with an error. kernel/sdp_verbs_faults.c
-corrupts one request, and its own device or the peer's reports the error. The connection ends at
-both sides, each with its errno. Every page is unpinned, no objects are left on the devices, and
-other connections continue."""
+"""Work requests that complete with an error after a successful post. kernel/sdp_verbs_faults.c
+corrupts one request, and the local device or the peer's device reports the error. The connection
+ends at both sides, and each side gets its errno. Every page is unpinned, no objects are left on the
+devices, and other connections continue."""
 
 import errno
 import socket
@@ -15,9 +15,10 @@ from suites.faults.nth import echo, needs_faults
 from suites.zcopy.blocks import MIB, Counters, eager, unpinned
 from suites.zcopy.blocks import pair as both
 
-# Device that detects the fault: the one that executes the request, or the peer's, which refuses it.
+# Device that detects the fault: the device that executes the request, or the peer's device, which
+# refuses the request.
 HERE, THERE = errno.EINVAL, errno.EACCES
-# Errors at the end whose device has failed, and at the end to which its device or the peer reports
+# Errors at the end with the failed device, and at the end to which its device or the peer reports
 # the failure.
 OWN, OTHER = "ECONNABORTED", "ECONNRESET"
 MOST = 16 * MIB
@@ -26,7 +27,7 @@ SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
 
 
 def first_error(e, call):
-    """Returns the error that ends a repeated call."""
+    """Returns the error at which a repeated call stops."""
     done = 0
     while done < MOST:
         result = e.outcome(call)
@@ -45,13 +46,13 @@ def exchange(e, near, far, size):
 
 
 def fed(e, near, far, size):
-    """As `exchange`, but the receiver waits first, so that it advertises its memory and the sender
-    WRITEs."""
+    """As `exchange`, but the receiver waits first, so that the receiver advertises its memory and
+    the sender WRITEs."""
     source = pattern.Pattern(5).at(0, size)
     for number in range(MOST // size):
         counters = Counters()
         reader = e.task(e.outcome, far.recv, size, socket.MSG_WAITALL)
-        # The reader may advertise after the first bytes only, or not at all.
+        # The reader may advertise only after the first bytes, or not at all.
         until = time.monotonic() + (e.patience / 20 if number else 0)
         while reader.is_alive() and not counters.gained("post_send SDP_MID_SINKAVAIL") and time.monotonic() < until:
             time.sleep(0.001)
@@ -73,14 +74,14 @@ def lent(e):
 
 
 def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
-    """One fault for each method and number; `wanted` contains the expected errnos of sender and
-    receiver.
+    """Injects one fault for each method and number; `wanted` contains the expected errnos of sender
+    and receiver.
 
-    If its own device fails, either end may see only the end of the connection: rxe flushes the
+    If the local device fails, either end may see only the end of the connection: rxe flushes the
     failed request and the waiting receives in different workers. If rxe flushes the receives first,
-    they close the connection, because a flushed receive has no reason, and the peer's reply may
-    arrive before the request's completion. On a busy machine this order happens occasionally, but
-    not ten times in a row."""
+    these close the connection, because a flushed receive has no reason. The peer's reply may then
+    arrive before the request's completion. On a busy machine rxe occasionally flushes receives
+    first, but not ten times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
@@ -94,8 +95,8 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
                 with faults.verb("late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
-                # Either end may advertise late, so that the request with this number is not posted:
-                # then repeat.
+                # Either end may advertise too late, so that the request with this number is not
+                # posted: the attempt is repeated then.
                 if was_hit:
                     e.check(end in (*wanted[way], BOTH), f"{name}, {errno.errorcode[way]}, number {number}: {end}")
                     e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
@@ -123,7 +124,7 @@ def sends(e):
 
 @case(reference=False, timeout=300)
 def receives(e):
-    """A receive fails: its message finds no buffer, and the sender's device gets a NAK."""
+    """A receive fails: the message finds no buffer, and the sender's device gets a NAK."""
     late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
 
 
@@ -141,20 +142,20 @@ def writes(e):
 
 @case(reference=False, timeout=300)
 def registrations(e):
-    """Registrations fail that give the peer access to the sender's memory, or to the receiver's if
-    the receiver was first."""
+    """Registrations fail that give the peer access to the sender's memory, or to the receiver's
+    memory if the receiver was first."""
     late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
-    """Registrations fail that give the peer access to the receiver's memory. By then the sender may
-    register memory, too."""
+    """Registrations fail that give the peer access to the receiver's memory. In this case the
+    sender may register memory as well."""
     late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 
 @case(reference=False, timeout=300)
 def ends_of_access(e):
-    """Invalidations fail: the device keeps the memory until the queue pair is destroyed, and no
-    call returns sooner."""
+    """Invalidations fail: the device can access the memory until the queue pair is destroyed, and
+    no call returns sooner."""
     late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation and each user copy of a socket call fails once: the first in one call, the second
-in the next, and so on, until a call succeeds. Every call returns an errno or the amount of work
-done. A repeated call succeeds, no byte is lost or duplicated, and in the end no resource is left.
-Needs a kernel with fault injection.
+"""Fails each allocation and each user copy of a socket call once: the first in one call, the second
+in the next, until a call succeeds. Every call returns an errno or the amount of work done. A
+repeated call succeeds, no byte is lost or duplicated, and in the end no resource is left. Needs a
+kernel with fault injection.
 
-Covers the work of the calling thread; faults.anywhere covers that of other threads."""
+The suite covers the work of the calling thread; faults.anywhere covers the work of other
+threads."""
 
 import ctypes
 import errno
@@ -117,7 +118,7 @@ def making(e):
     Through(e, "bind", 1, "ENOMEM")(bind)
 
     def bind_again(fault):
-        """Binds to a used port: the error is EADDRINUSE or that of the fault."""
+        """Binds to a used port: the error is EADDRINUSE, or the error of the fault."""
         first = e.bound("self")
         sock = e.socket()
         raw = calls.sa(e.here, first.port)
@@ -172,10 +173,11 @@ def connecting(e):
         e.wait(near, select.POLLOUT)
         error = near.get(SOL, socket.SO_ERROR)
         if error and beginning.failed:
-            # Within one namespace the calling thread does all of the work, and may be nearly done.
+            # Within one namespace the calling thread does all of the work, and may have almost
+            # completed the connection.
             e.equal(errno.errorcode[error], "ENOMEM", "how the connection failed")
-            # As on TCP, the first call has reported the error, and the next call only reports that
-            # one occurred.
+            # As on TCP, the first call has reported the error, and the next call reports only the
+            # end of the connection.
             e.equal(e.error(calls.connect, near, raw), "ECONNABORTED", "connect() again")
             e.equal(e.error(calls.connect, near, raw), "EINPROGRESS", "connect() once more")
             e.wait(near, select.POLLOUT)
@@ -203,8 +205,8 @@ def connecting(e):
 
 
 def accepted(e, listener, near):
-    """Returns the other end of a connection. Earlier entries of the accept queue belong to attempts
-    that failed at this end only."""
+    """Returns the peer of a connection. Earlier entries of the accept queue belong to attempts that
+    failed at the client only."""
     while True:
         far, address = listener.accept()
         if address == near.getsockname():
@@ -277,7 +279,7 @@ def sending(e):
     Through(e, "first send 60000", 4, "EFAULT ENOMEM")(first(60000))
     near = stream.near
     Through(e, "send 5", 1, "EFAULT ENOMEM")(by(5, lambda data: calls.send(near, data)))
-    # memory of earlier sends may be free again, so that this call allocates nothing
+    # memory of earlier sends may be free again, so that a send allocates nothing
     Through(e, "send 60000", 1, "EFAULT ENOMEM")(by(60000, lambda data: calls.send(near, data)))
     Through(e, "sendmsg in pieces", 2, "EFAULT ENOMEM")(by(9000, lambda data: near.sendmsg([data[:1], data[1:5000], data[5000:]])))
     Through(e, "write", 1, "EFAULT ENOMEM")(by(3000, lambda data: calls.write(near, data)))
@@ -325,13 +327,13 @@ def sending(e):
 @case(reference=False, hosts=(0, 1), timeout=300)
 def held_back(e):
     """Bytes accepted before a fault are sent at once, as on TCP, although MSG_MORE or TCP_CORK
-    would hold them back for 200 ms."""
+    would hold the bytes back for 200 ms."""
     needs_faults(e)
     size, cork, number, hit, parts = 150000, 0.2, 0, True, 0
     data = bytes(size)
     while hit:
         number += 1
-        # Retries several times, because any machine may be slow once.
+        # Retries several times, because any machine may occasionally be slow.
         for _ in range(10):
             near, far = e.pair()
             near.set(SOL, socket.SO_SNDBUF, size)
@@ -496,7 +498,7 @@ def around(e):
     Through(e, "getpeername", 0, "EFAULT ENOMEM")(told(lambda: calls.getpeername(near)[1]))
     Through(e, "ioctl", 0, "EFAULT ENOMEM")(told(lambda: calls.ioctl_int(near, consts.SIOCINQ)))
 
-    # More descriptors without events than fit on the kernel's stack, before a ready one.
+    # More idle descriptors than fit on the kernel's stack, followed by a ready one.
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(24)]
     watched = [pair[0].fileno() for pair in pairs] + [e.socket().fileno()]

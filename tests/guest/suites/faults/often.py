@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Random faults, repeatedly, and temporary shortage of memory, on a connection that transfers data.
-A caller that gets ENOMEM or EFAULT calls again. Accepted bytes arrive once and in order, or both
-ends get an error for the lost connection. No call waits for ever: after the faults have ended,
-every hang is a failure."""
+"""Repeated random faults and temporary shortage of memory, on a connection that transfers data. A
+caller that gets ENOMEM or EFAULT calls again. Accepted bytes arrive once and in order, or both ends
+get an error because the connection is lost. No call waits for ever: a call that hangs after the
+faults have ended is a failure."""
 
 import itertools
 import socket
@@ -19,8 +19,8 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SENDERS, MOST_MESSAGES, MOST_BYTES = 3, 300, 200000
-# Period of a sender's bytes (prime, so that no message is a multiple), and the bits above which a
-# byte contains the sender's number.
+# Period of a sender's bytes (prime, so that no message is a multiple), and the shift of the
+# sender's number within a byte.
 PERIOD, WHOSE = 61, 64
 
 
@@ -29,8 +29,8 @@ def stream(sender):
 
 
 class Streams:
-    """Bytes of several senders over one connection: each sender's are in order; senders may
-    interleave."""
+    """Bytes of several senders over one connection: the bytes of each sender are in order; senders
+    may interleave."""
 
     def __init__(self, e):
         self._e, self._streams, self.counts = e, [stream(sender) for sender in range(SENDERS)], [0] * SENDERS
@@ -52,10 +52,10 @@ def again(call, errors):
 
 
 class Transfer:
-    """Several senders at one end, a reader at the other."""
+    """Several senders at one end, and one reader at the other end."""
 
     def __init__(self, e, near, far, sizes, after=0, then=lambda: None):
-        """`then` is called once this number of bytes has arrived."""
+        """The function calls `then` once the given number of bytes has arrived."""
         # Counts of the errors of calls.
         self.errors = {}
         self._e, self._near, self._far, self._sizes = e, near, far, sizes
@@ -157,21 +157,21 @@ def small(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def all_sizes(e):
-    """Sizes up to several buffers, which grow meanwhile."""
+    """Sizes up to several receive buffers, which grow during the transfer."""
     at_random(e, (1, 64, 3000, 9000, 20000))
 
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def lent(e):
-    """Blocks are pinned and read by the other end, if this succeeds."""
+    """Blocks are pinned, and the peer reads the blocks, if pinning succeeds."""
     at_random(e, (64, 5000, 70000), eager)
 
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def short_for_a_while(e):
-    """During a transfer all allocations of the module begin to fail, or only those that may not
-    wait, until enough calls have failed or the transfer stops. When memory is available again, the
-    transfer completes without further action."""
+    """During a transfer all allocations of the module begin to fail, or only the allocations that
+    may not wait, until enough calls have failed or the transfer stops. When memory is available
+    again, the transfer completes without further action."""
     needs_faults(e)
     listener, most = e.listen(), 100000
     for kind, patient in itertools.product(("failslab", "fail_page_alloc"), "NY"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Allocation of receive buffers fails for a while. A peer without credits is silent, so the
 receiver has to continue without an event when memory is available again. The receiver keeps its
-buffers until it has better ones."""
+small buffers until the larger buffers are mapped."""
 
 import contextlib
 import errno
@@ -13,8 +13,8 @@ from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
 from suites.zcopy.blocks import MIB, eager
 
-# This size fits one block of a sender, and needs more receive buffers than the peer starts with,
-# until they grow.
+# One block of a sender fits this size. The size needs more receive buffers than the peer starts
+# with, until the buffers grow.
 SIZE = 60000
 # Number of messages that fit the first receive buffers; two buffers are reserved for messages
 # without payload.
@@ -28,17 +28,17 @@ def needs_verbs(e):
 
 
 def mapped(number):
-    """No buffer can be mapped from the n-th on."""
+    """The device cannot map a buffer from the n-th on."""
     return faults.verb("sdp_h_ib_map_error", number, errno.ENOMEM, faults.EVERY)
 
 
 @case(reference=False, timeout=300, messages=True)
 def growing(e):
-    """The peer requests larger buffers, but only some or none can be mapped. Meanwhile bytes arrive
-    in the old buffers."""
+    """The peer requests larger buffers, but the receiver can map only some of them, or none.
+    During these failures bytes arrive in the old buffers."""
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
-    # The first mapped buffer is the sender's.
+    # The buffer that is mapped first is the sender's.
     for number in range(2, 10):
         near, far = e.pair(listener)
         with mapped(number) as hits:
@@ -54,7 +54,7 @@ def growing(e):
 
 @case(reference=False, timeout=300, messages=True)
 def unread(e):
-    """A reader waits for more bytes than fit its buffers, which are all unread."""
+    """A reader waits for more bytes than its buffers hold, and all of these bytes are unread."""
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(4).at(0, SIZE)
     near, far = e.pair(listener)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Verbs and the connection manager fail: the first call of a function in the life of one
-connection, the second call in that of the next, until a connection passes without a fault. Each
+"""Verbs and calls of the connection manager fail: the first call of a function in the first
+connection, the second call in the next connection, until a connection passes without a fault. Each
 fault makes a call or the connection fail. No call waits for ever, no resource is left, and the next
 connection works."""
 
@@ -16,7 +16,7 @@ from suites.proc.module import refcount
 
 MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",
           "ib_cm_init_qp_attr", "ib_modify_qp")
-# (ib_send_cm_dreq is left out: if it fails, it reports the end of the connection itself.)
+# (ib_send_cm_dreq is left out: a failing ib_send_cm_dreq reports the end of the connection itself.)
 SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep")
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
@@ -65,8 +65,8 @@ def making_of_kept(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
-    """The listener's end fails before its reply, repeatedly in each step. For the other end such a
-    failure equals a lost request."""
+    """The listener's end fails before its reply, repeatedly in each step. The client sees such a
+    failure as a lost request."""
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     listener = e.listen()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""DRBD, whose kernel sockets have the family of the configured address: two of its devices on one
+"""DRBD, whose kernel sockets have the family of the configured address: two DRBD devices on one
 machine replicate to each other, by TCP, then by SDP, locally and over RDMA."""
 
 import contextlib
@@ -29,7 +29,7 @@ def run(*words):
 
 
 class Node:
-    """One of the two devices, backed by a file."""
+    """One of the two DRBD devices, backed by a file."""
 
     def __init__(self, e, folder, number, family):
         self._e, self._name, self._number = e, f"r{number}", str(number)

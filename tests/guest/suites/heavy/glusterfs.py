@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""GlusterFS: a brick, and a FUSE mount of it; copies a file in both directions. Runs the same
-daemons as glusterd would, with settings of its own."""
+"""GlusterFS: a brick, and a FUSE mount of it; copies a file in both directions. Runs the daemons
+that glusterd would run, with settings of the test."""
 
 from lib.forms import IN_TURN, form
 
@@ -41,8 +41,8 @@ head -c 3000000 /dev/urandom > sent && cp sent mount/copy && cmp sent mount/copy
 umount mount || cat {folder}/log
 """
 
-# A brick that listens by family 27 is reached by clients whose TCP sockets use SDP, and by no
-# others.
+# A brick that listens by family 27 is reached by clients whose TCP sockets use SDP, and by no other
+# clients.
 for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "ways": set(IN_TURN)})):
     form(name=name, needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
          files={"brick.vol": BRICK.replace("{family}", family), "mount.vol": MOUNT, "client": CLIENT}, says="the same",

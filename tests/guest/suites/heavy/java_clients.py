@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Java's HttpClient and AsynchronousSocketChannel, which hang under com.sun.sdp.conf."""
+"""Java's HttpClient and AsynchronousSocketChannel, which hang when Java itself selects SDP
+(com.sun.sdp.conf)."""
 
 from lib.forms import form
 from lib.programs import JAVA, compiled

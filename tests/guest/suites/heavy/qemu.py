@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""QEMU's migration of a machine with a 32 MiB file in memory: by one connection, by several, and
-with zero-copy-send, which sets SO_ZEROCOPY on connected sockets. The migrated machine runs no
+"""QEMU migrates a machine with a 32 MiB file in memory: by one connection, by several connections,
+and with zero-copy-send, which sets SO_ZEROCOPY on connected sockets. The migrated machine runs no
 program."""
 
 from lib.forms import form

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy with a hostile peer: adverts of memory that is not registered, false reports, and
-silence."""
+"""Zero copy with a hostile peer: adverts of unregistered memory, false reports, and silence."""
 
 import os
 import signal
@@ -27,7 +26,7 @@ def ofed_hello(e):
 
 def sender(e, bed, memory, size=None):
     """Returns (attacker, victim, task, advert): the victim sends the memory, and the attacker has
-    its advert. A victim that was too slow and copied is replaced by another one."""
+    received its advert. Replaces a victim that was too slow and therefore copied."""
     for _ in range(5):
         attacker, victim = bed.connect()
         eager(victim)
@@ -41,8 +40,8 @@ def sender(e, bed, memory, size=None):
 
 
 def broken(e, task, victim, what, errors=RESETS):
-    """Checks the end of a sender's call: the bytes of the SrcAvail or of a report and then an
-    error, or the error at once."""
+    """Checks the end of a sender's call: the call returns the bytes of the SrcAvail or of a report,
+    and the next call the error; or the call returns the error at once."""
     result = e.until(lambda: not task.is_alive() and [task.result()], f"{what}: the end of the call", 4 * e.patience)[0]
     if isinstance(result, int) and 0 < result < SIZE:
         result = e.outcome(victim.send, b"x")
@@ -85,7 +84,8 @@ def wild_sources(e):
             attacker.send(SRCAVAIL, make(attacker))
             error = task.result()
             if isinstance(error, int):
-                # advertised memory may be read; access beyond it makes the next call fail
+                # the peer may read advertised memory; access beyond that memory makes the next call
+                # fail
                 e.check(0 < error <= SIZE and target.map[:error] == memory.map[:error], f"{what}: {error} bytes")
                 error = e.outcome(calls.recv_at, victim, target.address, 1 << 20)
             e.check(error in RESETS, f"{what}: {error}")
@@ -98,8 +98,8 @@ def wild_sources(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lent_in_part(e):
-    """READs of scattered segments, the last of which fail: the program gets the bytes read so far,
-    and the next call the error."""
+    """READs of scattered segments, of which the last ones fail: the program gets the bytes read so
+    far, and the next call returns the error."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20).scatter()
     attacker, victim = bed.connect()
@@ -118,8 +118,9 @@ def lent_in_part(e):
 
 @case(reference=False, timeout=60)
 def lost_in_the_middle(e):
-    """A receive call has read some bytes when its next READ fails: the call returns those bytes.
-    The next call returns the error, not an end of the stream, which the peer has not sent."""
+    """A receive call has read some bytes when its next READ fails: the call returns these bytes.
+    The next call returns the error and not an end of the stream, because the peer has not sent an
+    end."""
     bed = raw.Bed(e)
     for pair in (bed.connect, bed.accept):
         attacker, victim = pair()
@@ -138,7 +139,7 @@ def lost_in_the_middle(e):
 
 @case(reference=False, timeout=60)
 def good_source(e):
-    """Control: memory that is registered is read, reported, and can be cancelled."""
+    """Control case: the victim can read, report and cancel an advert of registered memory."""
     bed = raw.Bed(e)
     memory, target = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
     for pair in (bed.connect, bed.accept):
@@ -158,7 +159,8 @@ def good_source(e):
 
 @case(reference=False, timeout=60)
 def nobody_reads(e):
-    """Adverts to a victim whose program does not receive, cancelled or not; then it closes."""
+    """Adverts to a victim whose program does not receive, with and without a cancel; then the
+    victim closes."""
     bed = raw.Bed(e)
     for back in (False, True):
         attacker, victim = bed.connect()
@@ -213,7 +215,7 @@ def false_reports(e):
 
 @case(reference=False, timeout=90)
 def too_late_reports(e):
-    """Any number of reports and refusals of an advert that is complete or refused: no effect."""
+    """Any number of reports and refusals of a complete or refused advert have no effect."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for number in range(2):
@@ -235,8 +237,8 @@ def too_late_reports(e):
 
 @case(reference=False, timeout=90)
 def partly(e):
-    """A part is reported and the rest refused, at once or after the cancel: the stream continues at
-    that position."""
+    """The attacker reports a part and refuses the rest, at once or after the cancel: the stream
+    continues at that position."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for cancelled in (False, True):
@@ -265,8 +267,8 @@ def partly(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """An advert that is not read, and a cancel without a reply: the call ends by its time-out, and
-    a killed one at once."""
+    """The attacker neither reads an advert nor replies to its cancel: the call ends by its
+    time-out, and the call of a killed process at once."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim, task, _ = sender(e, bed, memory)
@@ -288,13 +290,13 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=90, brief=False)
 def ofed_answers_late(e):
-    """OFED drops a cancel that arrives during its READ, and refuses when its program reads
-    again."""
+    """An OFED peer drops a cancel that arrives during its READ, and refuses the advert when its
+    program reads again."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim = bed.connect(ofed_hello(e))
     eager(victim)
-    attacker.send(SENDSM)       # so that the victim knows that it knows adverts
+    attacker.send(SENDSM)       # the victim then knows that the peer supports adverts
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the first byte")
     task = e.task(e.outcome, calls.send_at, victim, memory.address, SIZE)
@@ -313,8 +315,8 @@ def ofed_answers_late(e):
 @case(reference=False, families=("v4",), timeout=90)
 def killed(e):
     """A sender is killed while the peer reads its advert: the READ ends, and the bytes read count
-    as sent, as on TCP. The READ has one second to end, which a slow machine may exceed: one success
-    is enough."""
+    as sent, as on TCP. The READ has one second to end. A slow machine may exceed that time, so one
+    success is enough."""
     bed = raw.Bed(e)
     memory, into = Memory(SIZE).fill(1), Memory(SIZE)
     for _ in range(8):
@@ -343,8 +345,8 @@ def killed(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def interrupted(e):
-    """A signal while the peer has an advert and is silent: the call waits for the report, and only
-    for that."""
+    """A signal while the peer has an advert and is silent: the call waits for the peer's report,
+    and only for that."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim = bed.connect()
@@ -361,7 +363,7 @@ def interrupted(e):
     attacker.send(RDMARDCOMPL, word(999))
     attacker.send(SENDSM)
     result = child.result()
-    # the signal may arrive after the call's own time-out; then the call continues
+    # the signal may arrive after the call's own time-out; the call then continues
     e.check(isinstance(result, int) and 999 <= result <= SIZE, f"what it has sent: {result}")
     attacker.close()
     victim.close()
@@ -370,7 +372,7 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=150)
 def dies(e):
-    """The attacker disconnects during a transfer, with a message or without: calls end, and no page
+    """The attacker disconnects during a transfer, with or without a message: calls end, and no page
     stays pinned."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20)
@@ -399,14 +401,15 @@ def dies(e):
 @case(reference=False, families=("v4",), timeout=90)
 def no_buffers(e):
     """A peer posts no receive buffers, whatever it announces: non-blocking calls do not wait,
-    others can be killed, and close(2) does not block."""
+    blocking calls can be killed, and close(2) does not block."""
     bed = raw.Bed(e)
     memory = Memory(1 << 20).fill(1)
     for bufs in (0, 3, 0xFFFF):
         attacker, victim = bed.connect()
         attacker("starve", 1)
         attacker.data(bufs=bufs)
-        # an advertised block would make the connection fail when its sender is killed
+        # an advertised block would make the connection fail when the process of the sender is
+        # killed
         victim.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 0)
         took = 0
         while isinstance(n := e.outcome(calls.send_at, victim, memory.address, 1 << 20, socket.MSG_DONTWAIT), int):

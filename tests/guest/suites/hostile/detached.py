@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A victim with blocks that no call waits for (MSG_ZEROCOPY, asynchronous sends), and a peer that
-reads none, never replies to a cancel, or sends false reports."""
+"""A victim with detached blocks (MSG_ZEROCOPY, asynchronous sends), and a peer that reads no block,
+never replies to a cancel, or sends false reports."""
 
 import socket
 
@@ -16,7 +16,8 @@ BLOCKS = 3
 
 
 class Victim:
-    """A victim whose blocks are all advertised to the attacker, since both are in Pipelined mode.
+    """A victim whose blocks are all advertised to the attacker, since both ends are in Pipelined
+    mode.
     """
 
     def __init__(self, e, bed, at_once):
@@ -37,7 +38,7 @@ class Victim:
         self.adverts = [self.attacker.expect(SRCAVAIL) for _ in range(BLOCKS)]
 
     def writes(self):
-        """Writes to a block's memory, in another task."""
+        """Writes to the memory of a block, in another task."""
         return self._e.task(protected.write, self.memory, 0, 0x44, self.memory.size)
 
     def close(self):
@@ -57,8 +58,8 @@ def is_over(e, victim, what, errors):
 
 @case(reference=False, families=("v4",), timeout=90)
 def reads_nothing(e):
-    """The peer reads no block: only the victim's user is charged for them. A closed connection with
-    such blocks ends by TCP_USER_TIMEOUT."""
+    """The peer reads no block: the kernel charges only the victim's user for the blocks. A closed
+    connection with unread blocks ends by TCP_USER_TIMEOUT."""
     bed = raw.Bed(e)
     victims = both(e, bed)
     e.check(observe.stats("peer")["pinned pages send"] > 0, "nothing is pinned")
@@ -75,8 +76,8 @@ def reads_nothing(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def never_gives_back(e):
-    """No reply to SrcAvailCancel: a writer waits for ten seconds, and the connection is lost. A
-    reset ends the connection at once."""
+    """No reply to SrcAvailCancel: a writer to the block waits for ten seconds, and the connection
+    is lost. A reset ends the connection at once."""
     bed = raw.Bed(e)
     patient, reset = Victim(e, bed, True), Victim(e, bed, True)
     tasks = [victim.writes() for victim in (patient, reset)]
@@ -98,8 +99,8 @@ def never_gives_back(e):
 @case(reference=False, families=("v4",), timeout=90)
 def sent_again_meanwhile(e):
     """A writer waits for a block that the peer does not return. Another socket sends the same
-    memory by a blocking call: otherwise the writer would wait for the second reader, too, without
-    its sender's knowledge."""
+    memory by a blocking call: otherwise the writer would also wait for the second reader, unknown
+    to the sender of the block."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     task = victim.writes()
@@ -122,8 +123,8 @@ def sent_again_meanwhile(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def answers_wrongly(e):
-    """Reports of more than a block has, in one message or several: the connection ends, and nothing
-    stays pinned."""
+    """Reports of more bytes than a block has, in one message or several: the connection ends, and
+    nothing stays pinned."""
     bed = raw.Bed(e)
 
     def too_much(attacker):
@@ -146,8 +147,8 @@ def answers_wrongly(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def reads_on(e):
-    """A peer has refused the blocks, and still reports and reads them. The reports have no effect,
-    and the peer reads nothing once the victim may write to the memory."""
+    """A peer has refused the blocks, but still reports and reads them. The late reports have no
+    effect, and the peer's READs fail once the victim may write to the memory."""
     bed = raw.Bed(e)
     for at_once in (False, True):
         victim = Victim(e, bed, at_once)
@@ -176,8 +177,9 @@ def reads_on(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def has_no_buffers(e):
-    """A peer refuses the blocks, and announces buffers for their bytes that it does not post. A
-    writer waits for ten seconds, as for a peer that does not reply, and the connection is lost."""
+    """A peer refuses the blocks, and announces buffers for the bytes of the blocks, but does not
+    post these buffers. A writer waits for ten seconds, as with a peer that does not reply, and the
+    connection is lost."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     victim.attacker("starve", 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that no peer may send, and unusual ones that it may. The victim is an ordinary socket,
-the attacker a raw peer of its connection."""
+"""Messages that no peer may send, and unusual but valid messages. The victim is an ordinary socket;
+the attacker is a raw peer of the victim's connection."""
 
 import select
 import socket
@@ -19,13 +19,14 @@ END = (1 << 64) - 1
 
 
 def both(bed):
-    """A victim that has connected, and one that has accepted."""
+    """A victim that has connected, and a victim that has accepted."""
     yield bed.connect()
     yield bed.accept()
 
 
 def works(e, bed):
-    """A new connection transfers bytes in both directions, after failures of others."""
+    """A new connection transfers bytes in both directions, after earlier connections have
+    failed."""
     attacker, victim = bed.connect()
     echo(e, attacker, victim)
     attacker.close()
@@ -49,7 +50,8 @@ def nothing_left(e, bed):
 
 
 def aborts(e, bed, reason, attack, pair):
-    """The attack ends the victim's connection with EPROTO, which is counted by its reason."""
+    """The attack ends the victim's connection with EPROTO; the module counts the connection by its
+    reason."""
     attacker, victim = pair
     name = f"- aborted {reason}"
     before = observe.stats("peer").get(name, 0)
@@ -70,7 +72,7 @@ def stale(mseq):
 
 
 def acked(*acks):
-    """Sends three messages of the victim, which the peer acknowledges in this order."""
+    """Sends three messages of the victim, which the peer acknowledges in the given order."""
     def attack(a, v):
         for _ in range(3):
             v.send(b"x")
@@ -168,8 +170,8 @@ def violations(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def in_the_middle(e):
-    """A violation while the victim's program waits in a call: it gets EPROTO. A sender gets EPROTO
-    or EPIPE."""
+    """A violation while the victim's program waits in a call: the call returns EPROTO. A sender
+    gets EPROTO or EPIPE."""
     bed = raw.Bed(e)
     for call in ("recvfrom", "sendto", "poll"):
         attacker, victim = bed.connect()
@@ -238,7 +240,7 @@ def harmless(e):
 
 @case(reference=False, timeout=60)
 def ends(e):
-    """AbortConn, SuspComm and DREQ are resets, not violations."""
+    """AbortConn, SuspComm and DREQ count as resets, not as violations."""
     bed = raw.Bed(e)
     for mid, extended, counter in ((ABORT, b"", "- reset by peer"), (SUSPCOMM, struct.pack(">Q", 0x1_0000 + 5001), "- suspended by peer"),
                                    (None, b"", "- reset by peer")):
@@ -262,7 +264,7 @@ def ends(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_long(e):
-    """Messages longer than the victim's receive buffers: its connection ends, and no memory after
+    """Messages longer than the victim's receive buffers: the connection ends, and no memory after
     the buffers is written."""
     bed = raw.Bed(e)
     for size in (1 << 16, 1 << 20):
@@ -353,8 +355,8 @@ def hellos(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def services_that_never_ask(e):
-    """A host has a service of an OFED peer, which gets large buffers, and a service of this module,
-    which gets small ones."""
+    """A host has two services: one of an OFED peer, which gets large buffers, and one of this
+    module, which gets small buffers."""
     bed = raw.Bed(e)
     ofed, ours = (e.listen("self", 16) for _ in range(2))
     bed.private(ofed, raw.hello_ack(adverts=1, size=32784))
@@ -374,7 +376,7 @@ def services_that_never_ask(e):
 @case(reference=False, timeout=60)
 def peers_that_never_ask(e):
     """A peer that announces one advert counts as an OFED peer, which never requests larger buffers.
-    Such a peer gets large receive buffers at once, within max_large_sockets."""
+    An OFED peer gets large receive buffers at once, within max_large_sockets."""
     bed = raw.Bed(e)
     request = raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1)
 
@@ -456,8 +458,8 @@ def hello_acks(e):
 
 @case(reference=False, timeout=60)
 def another_name(e):
-    """A Hello with the address of the sender's neighbour is accepted: getpeername(2) is no proof,
-    as SECURITY.md explains. The connection is nevertheless one with the sender."""
+    """The module accepts a Hello with the address of the sender's neighbour: getpeername(2) is no
+    proof, as SECURITY.md explains. The connection is nevertheless a connection with the sender."""
     bed = raw.Bed(e)
     neighbour = "fd77::250" if e.six else "10.77.0.250"
     own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))

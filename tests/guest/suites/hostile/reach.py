@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""RDMA to memory that is not advertised, not for this access, or no longer: the device refuses it,
-and the victim's memory does not change."""
+"""RDMA to memory that is not advertised, not for this access, or no longer: the device refuses the
+access, and the victim's memory does not change."""
 
 from lib import calls, raw
 from lib.memory import PAGE, Memory
@@ -18,7 +18,8 @@ def refused(e, attacker, what):
 
 @case(reference=False, timeout=120)
 def outside(e):
-    """Access to a byte before or after the advert, far away, across its end, and by WRITE."""
+    """Access to a byte before or after the advert, far away, across the end of the advert, and by
+    WRITE."""
     bed = raw.Bed(e)
     bystander = bed.connect()
     whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
@@ -68,8 +69,8 @@ def inside(e):
 
 @case(reference=False, timeout=120)
 def afterwards(e):
-    """Access by the key of an advert that is complete, refused or cancelled, also when the same
-    memory is advertised again."""
+    """Access by the key of a complete, refused or cancelled advert, also when the victim advertises
+    the same memory again."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]
@@ -116,8 +117,8 @@ def afterwards(e):
 
 @case(reference=False, timeout=60)
 def of_others(e):
-    """Access by the keys of another connection: refused here, while the connection that owns the
-    key continues."""
+    """Access by the keys of another connection: refused on this connection, while the connection of
+    the key continues."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]
@@ -146,8 +147,7 @@ def of_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def names(e):
-    """An advert contains the offset in a page and no other part of the address, and no two adverts
-    are alike."""
+    """An advert contains only the offset in a page of an address, and no two adverts are alike."""
     bed = raw.Bed(e)
     whole = Memory(SIZE + PAGE).fill(1)
 
@@ -178,7 +178,7 @@ def names(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def guessed(e):
-    """Guessed keys and addresses: none gives access."""
+    """Guessed keys and addresses give no access."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]

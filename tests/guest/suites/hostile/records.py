@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOCK_SEQPACKET with a hostile peer: lengths that no message has, messages without an end, and
-Hellos of peers without messages."""
+"""SOCK_SEQPACKET with a hostile peer: invalid message lengths, messages without an end, and Hellos
+of peers without messages."""
 
 import socket
 
@@ -64,8 +64,8 @@ def violations(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def never_end(e):
-    """A message whose end does not come takes no more memory than MaxMessage, is not readable, and
-    is dropped with the connection. In large parts, and byte by byte."""
+    """A message without an end takes no more memory than MaxMessage, is not readable, and is
+    dropped with the connection. In large parts, and byte by byte."""
     bed = Bed(e)
     for part, count in ((PART, (MOST - 1) // PART), (1, 1000)):
         attacker, victim = bed.connect()
@@ -93,7 +93,8 @@ def never_end(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def adverts(e):
-    """Messages are copied: an advert of the peer is refused."""
+    """The victim refuses an advert on a connection of messages, because messages are always
+    copied."""
     bed = Bed(e)
     attacker, victim = bed.connect()
     attacker.send(SRCAVAIL, avail(1000, 1, 4096))
@@ -104,8 +105,9 @@ def adverts(e):
 
 @case(reference=False, timeout=60)
 def hellos(e):
-    """MaxMessage of a Hello: 0 is refused, any other is a bound for the victim. Without the
-    capability the connection is a stream, which the listener refuses."""
+    """MaxMessage of a Hello: the victim refuses 0, and takes any other value as a bound. Without
+    the capability of messages the connection is a stream, and the listener refuses the
+    connection."""
     bed = Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
     address = e.address(e.there, bed.listener.port)
@@ -136,7 +138,7 @@ def hellos(e):
 @case(reference=False, timeout=60)
 def hello_acks(e):
     """A peer without messages ignores the capability and replies as for a stream: the connector
-    refuses, and no connection comes to accept(2)."""
+    refuses, and accept(2) returns no connection."""
     bed = Bed(e)
     for fields in (dict(), dict(adverts=1, size=32784)):
         service = seqpacket.listen(e, "self")

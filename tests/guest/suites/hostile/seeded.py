@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Random attacks from a seed (`env SEED=7 tests/guest/run hostile.seeded`; --notes and every
-failure print it).
+failure print the seed).
 
 Each connection has a number. The actions of attacker and victim depend only on seed and number, so
-`env SEED=7 ONLY=123` runs that connection alone. The order of simultaneous actions depends on the
+`env SEED=7 ONLY=123` runs connection 123 alone. The order of simultaneous actions depends on the
 machine."""
 
 import os
@@ -119,8 +119,8 @@ class Attacker:
         return self._frame(MODECHANGE, change(self._dice.choice((0, 0x10, 0x20, 0x20, 0x20)), self._dice.random() < 0.1))
 
     def _lend(self):
-        """Sends a SrcAvail of memory that may exist; sometimes cancels it, or frees the memory
-        first."""
+        """Sends a SrcAvail of memory that may exist; sometimes cancels the advert, or frees the
+        memory first."""
         dice, size = self._dice, self._dice.choice((1, 4096, 5000, 65536, SPACE - 5000))
         try:
             piece = self._raw.lend(self._memory, dice.random() < 0.05, dice.randrange(4000), size)
@@ -135,8 +135,8 @@ class Attacker:
         return True
 
     def _answer(self):
-        """Reacts to an advert of the victim: reads it, reports it as read, or reports it without
-        reading."""
+        """Reacts to an advert of the victim: reads the memory, reports the advert as read, or
+        reports it without reading."""
         dice, peer = self._dice, self._raw
         messages = peer.poll()
         advert = next((message for message in messages if message.mid == SRCAVAIL), None)
@@ -176,7 +176,7 @@ def play(e, bed, seed, number):
         except CaseFailure:     # no room, or no credit: the victim takes nothing more
             break
     # An attacker that leaves without a message delays a victim with a request in flight for
-    # seconds; a waiting victim never notices.
+    # seconds; a waiting victim never notices the disconnect.
     way = dice.choices(("fail", "leave", "drop"), (60, 39, 1))[0]
     peer(way)
     if way == "drop":

@@ -16,7 +16,8 @@ MARK = 0x5A
 
 
 def pipelined(e, bed, memory):
-    """Returns (attacker, victim). Before that the victim sent a block, so it accepts SinkAvail."""
+    """Returns (attacker, victim). Before that the victim has sent a block, so the victim accepts
+    SinkAvail."""
     attacker, victim, task, advert = sender(e, bed, memory)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the first call")
@@ -25,7 +26,7 @@ def pipelined(e, bed, memory):
 
 def reader(e, bed, memory):
     """Returns (attacker, victim, task, advert): the victim waits for bytes, and the attacker has
-    its SinkAvail."""
+    received its SinkAvail."""
     for _ in range(5):
         attacker, victim = bed.connect()
         eager(victim)
@@ -58,7 +59,7 @@ GOOD = (65536, 1, 4096, 0)
 
 @case(reference=False, timeout=90)
 def violations(e):
-    """Violations by a peer about its own sinks and the victim's."""
+    """Violations by a peer concerning its own sinks and the victim's sinks."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for reason, attack in (
@@ -163,8 +164,8 @@ def good(e):
 
 @case(reference=False, timeout=120)
 def outside(e):
-    """WRITEs before a reader's memory, after it and across its end, and READs of it: no memory
-    outside changes, and no byte of it is read."""
+    """WRITEs before a reader's memory, after that memory and across its end, and READs of it: no
+    memory outside the advert changes, and no byte is read."""
     bed = raw.Bed(e)
     whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
 
@@ -231,7 +232,7 @@ def afterwards(e):
 
 @case(reference=False, timeout=90)
 def goes_on_writing(e):
-    """A peer reports and then continues to write: the bytes that the call has returned do not
+    """A peer reports bytes and then continues to write: the bytes that the call has returned do not
     change any more."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
@@ -256,8 +257,8 @@ def goes_on_writing(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """A reader cancels its advert and gets no reply: its call ends by its time-out, and a killed
-    process at once."""
+    """A reader cancels its advert and gets no reply: the call ends by its time-out, and the call of
+    a killed process at once."""
     bed = raw.Bed(e)
     memory, other = Memory(SIZE).fill(1), Memory(SIZE).fill(1)
     attacker, victim, task, _ = reader(e, bed, memory)
@@ -278,13 +279,13 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def partly_there(e):
-    """A call whose memory is mapped only at its beginning sleeps like any other, although its peer
-    accepts SinkAvail."""
+    """A call whose memory is mapped only at its beginning sleeps like any other call, although its
+    peer accepts SinkAvail."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     eager(victim)
     attacker.send(MODECHANGE, change(raw.PIPELINED))
-    # when this message has arrived, so has the mode change
+    # when this message has arrived, the mode change has arrived as well
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the byte behind the change")
     memory, rest = Memory(SIZE // PAGE * PAGE), ctypes.CDLL(None, use_errno=True)
@@ -300,7 +301,7 @@ def partly_there(e):
 @case(reference=False, timeout=60)
 def taken_back(e):
     """A reader cancels its advert: the cancel is confirmed, or crosses a report, Data or a
-    SrcAvail. The stream continues at the same position."""
+    SrcAvail. After the cancel the stream continues at the same position."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
     for crossing in ("confirmed", "reported", "data", "advert"):
@@ -316,7 +317,7 @@ def taken_back(e):
         elif crossing == "data":
             attacker.data(b"0123456789")
         else:
-            # the advert is void: the victim's sink wins
+            # the advert is void: the victim's sink takes precedence
             attacker.send(SRCAVAIL, avail(10, 1, 4096))
             attacker.send(SINKCANCELACK)
             attacker.data(b"0123456789")
@@ -330,8 +331,8 @@ def taken_back(e):
 
 @case(reference=False, timeout=60)
 def reported_only(e):
-    """A peer reports bytes that it has not written: the receive call returns that number, with the
-    program's own contents. A report of more bytes than the advert has is a violation."""
+    """A peer reports bytes without writing them: the receive call returns the reported number, with
+    the program's own contents. A report of more bytes than the advert has is a violation."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(4)
     before = memory.map[:]

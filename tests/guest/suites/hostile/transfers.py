@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy below the sockets: both ends of a connection are raw peers, and one accesses memory
-that the other has registered."""
+"""Zero copy below the sockets: both ends of a connection are raw peers, and one end accesses memory
+that the other end has registered."""
 
 import collections
 import ctypes
@@ -24,7 +24,7 @@ def nothing_pinned(e):
 
 
 class Ends:
-    """Both ends of a connection: of one device to itself (`own`), or of two."""
+    """Both ends of a connection: on one device (`own`), or on two devices."""
 
     def __init__(self, e, own=False):
         self._e = e
@@ -39,7 +39,7 @@ class Ends:
         self.a, self.b = raw.Raw(e, near, command), raw.Raw(e, far, command)
 
     def lend(self, end, other, memory, write):
-        """Registers memory and gives the other end its key and address, as an advert does."""
+        """Registers memory and gives its key and address to the peer, as an advert does."""
         lent = end.lend(memory, write)
         end.data()
         other.expect(raw.DATA)
@@ -48,14 +48,14 @@ class Ends:
     def _ended(self, end, lent):
         ended = end.state().ended
         lent.withdraw()
-        # EINVAL when the first withdrawal is complete
+        # EINVAL when the first cancellation is complete
         self._e.check(self._e.outcome(lent.withdraw) in ("EALREADY", "EINVAL"), "it is taken back once")
         self._e.until(lambda: end.state().ended == ended + 1, "the end of access")
         self._e.check(lent.back(), "it is let go of")
 
     def read(self, source, destination, change=lambda: None):
-        """`b` READs the memory that `a` has advertised; returns the key. `change` is called between
-        the advert and the READ."""
+        """`b` READs the memory that `a` has advertised; the function returns the key. The function
+        calls `change` between the advert and the READ."""
         lent = self.lend(self.a, self.b, source, False)
         self._e.equal((lent.size, lent.address % PAGE), (source.size, source.address % PAGE), "what is lent")
         self.value = change()
@@ -64,7 +64,7 @@ class Ends:
         return lent.key
 
     def write(self, source, destination, change=lambda: None):
-        """`a` WRITEs to the memory that `b` has advertised; returns the key."""
+        """`a` WRITEs to the memory that `b` has advertised; the function returns the key."""
         lent = self.lend(self.b, self.a, destination, True)
         self.value = change()
         self._e.check(self.a.write(source, source.size, lent.address, lent.key), f"it was written: {vars(self.a.state())}")
@@ -97,20 +97,20 @@ def moves(e, writes, sizes=((0, 2 << 20), (100, 1), (4095, 2), (17, 100000), (1,
 
 @case(reference=False, timeout=90)
 def read(e):
-    """RDMA READ of an advert: all pages, unaligned offsets, more segments than a work request
+    """RDMA READ of an advert: all pages, unaligned offsets, and more segments than a work request
     has."""
     moves(e, False)
 
 
 @case(reference=False, timeout=90)
 def write(e):
-    """RDMA WRITE to an advert; when the report after it arrives, the bytes are in memory."""
+    """RDMA WRITE to an advert; when the report that follows arrives, the bytes are in memory."""
     moves(e, True)
 
 
 @case(reference=False, timeout=90)
 def scattered(e):
-    """Pages are scattered: many work requests for one transfer, more READs than may be in
+    """Scattered pages: a transfer needs many work requests, and more READs than may be in
     flight."""
     source, destination = Memory(2 << 20).scatter().fill(3), Memory(2 << 20).scatter()
     for own in (False, True):
@@ -133,7 +133,7 @@ def in_one_request(e, source, destination):
 
 @case(reference=False, timeout=90)
 def in_one_piece(e):
-    """A huge page is one segment of memory: a single work request covers it."""
+    """A huge page is one memory segment, which a single work request covers."""
     places = []
     for seed in (5, 6):
         memory = Memory(4 << 20)
@@ -227,8 +227,8 @@ def misuse(e):
 
 @case(reference=False, timeout=60)
 def budget(e):
-    """At the limit of pinned memory one block in each direction can still be pinned; more are
-    refused and counted."""
+    """At the limit of pinned memory, one more block in each direction can be pinned; the module
+    refuses and counts further blocks."""
     memory = Memory(100000).fill(1)
     for limits in ({"max_pinned_send": 0}, {"max_pinned_send_user": 0}):
         refused = observe.stats()["pin over budget"]
@@ -247,7 +247,7 @@ def budget(e):
 
 @case(reference=False, timeout=60)
 def memlock(e):
-    """A user without the right to lock memory can pin nothing."""
+    """A user without the right to lock memory cannot pin memory."""
     memory = Memory(1 << 20).fill(1)
     ends = Ends(e)
     before = observe.stats()["pin over memlock"]
@@ -292,8 +292,8 @@ def cached(e):
     with parameters(pin_cache=1):
         before = hits()
         moves(e, None, ((9, 300000),), times=20)
-        # 20 times two transfers with two blocks, on one device and on two; only the first of each
-        # block is pinned
+        # 20 times two transfers of two blocks, on one device and on two; only the first use of each
+        # block pins it
         found = hits() - before
         e.check(100 < found <= 2 * (80 - 2), f"{found} pieces were found pinned")
         moves(e, False)
@@ -301,7 +301,7 @@ def cached(e):
 
 
 def later(e, write, source, destination, change):
-    """A transfer; `change` is called between the advert and the access."""
+    """Runs a transfer, and calls `change` between the advert and the access."""
     ends = Ends(e)
     (ends.write if write else ends.read)(source, destination, change)
     ends.close()
@@ -314,8 +314,8 @@ SIZE = 400000 // PAGE * PAGE
 
 @case(reference=False, timeout=60)
 def unmapped(e):
-    """munmap(2) of advertised memory: its last bytes are read. Bytes written afterwards are not
-    received.
+    """munmap(2) of advertised memory: the peer reads the bytes from before munmap(2). Bytes written
+    after the change are not received.
     """
     source, destination = Raw(SIZE).fill(1), Raw(SIZE)
     before = source.bytes
@@ -334,7 +334,8 @@ def unmapped(e):
 
 @case(reference=False, timeout=60)
 def discarded(e):
-    """madvise(MADV_DONTNEED) of advertised memory: the program has new pages, and keeps them."""
+    """madvise(MADV_DONTNEED) of advertised memory: the program has new pages, and keeps the new
+    pages."""
     source, destination = Memory(SIZE).fill(1), Memory(SIZE)
     before = source.map[:]
     later(e, False, source, destination, lambda: source.map.madvise(mmap.MADV_DONTNEED))
@@ -347,7 +348,8 @@ def discarded(e):
 
 @case(reference=False, timeout=60)
 def forked(e):
-    """fork(2) with memory advertised: the parent keeps it, whichever process writes first."""
+    """fork(2) with memory advertised: the parent keeps the advertised pages, whichever process
+    writes first."""
     for child_first in (False, True):
         source, destination = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
         reader, writer = os.pipe()
@@ -363,7 +365,7 @@ def forked(e):
             if not child_first:
                 memory.fill(seed)
             else:
-                # the child has written by the time it sleeps in read()
+                # the child has written before it sleeps in read()
                 child.wait_asleep("read")
                 memory.fill(seed)
             return child
@@ -424,8 +426,8 @@ def huge_pages(e):
 
 @case(reference=False, timeout=90)
 def cached_and_changed(e):
-    """The mapping of memory that stays pinned changes between two transfers: the second one
-    transfers the new contents."""
+    """The mapping of memory that stays pinned changes between two transfers: the second transfer
+    has the new contents."""
     LIBC.mremap.restype = ctypes.c_void_p
     LIBC.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every byte that a call returns was written for it, and no other byte of the program's memory
-changes."""
+"""Each call writes every byte that it returns, and changes no other byte of the program's
+memory."""
 
 import ctypes
 import re
@@ -46,7 +46,8 @@ def asked(sock, level, option, room, fill):
 
 
 def written(e, results, room, what):
-    """Returns the bytes written by a call, from its results with differently filled buffers."""
+    """Returns the bytes written by a call, found by comparing results with differently filled
+    buffers."""
     lengths = {length for _, length in results}
     e.equal(len(lengths), 1, f"{what}: lengths {lengths}")
     length = min(lengths.pop(), room)
@@ -65,13 +66,13 @@ def options(e):
     listener = e.listen()
     stale(e, listener)
     known = 0
-    # Options of the other levels are the same.
+    # Options of the other levels return the same values.
     levels = (socket.IPPROTO_TCP, socket.IPPROTO_IPV6) if e.six else (socket.IPPROTO_IP, socket.SOL_SOCKET, socket.IPPROTO_TCP)
     for name, sock in states(e, listener):
         for level in levels:
             for option in range(LEVELS[level]):
                 for room in (256, 3) if name == "connected" else (256,):
-                    # The state may change between the calls, but not often.
+                    # The state of a socket may change between the calls, but not often.
                     results = [e.outcome(asked, sock, level, option, room, fill) for fill in FILLS]
                     if any(isinstance(result, str) for result in results):
                         continue
@@ -82,7 +83,7 @@ def options(e):
 
 @case(reference=False, timeout=120)
 def names(e):
-    """getsockname(2), getpeername(2), accept(2): addresses, with zeros where they have no meaning.
+    """getsockname(2), getpeername(2), accept(2): addresses, with zeros in fields without a meaning.
     """
     needs_poison(e)
     listener = e.listen()
@@ -120,8 +121,8 @@ def names(e):
 
 @case(reference=False, timeout=120)
 def data(e):
-    """recv(2) and recvmsg(2): the bytes as sent. The buffer behind the received bytes does not
-    change."""
+    """recv(2) and recvmsg(2) return the bytes as sent. The buffer behind the received bytes does
+    not change."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)
@@ -147,8 +148,8 @@ def data(e):
 
 @case(reference=False, timeout=120)
 def files(e):
-    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, without numbers
-    made of poison bytes."""
+    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, in which no
+    number is made of poison bytes."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that shows if it was written: the kernel poisons freed memory, and does not clear it on
-allocation."""
+"""Memory that shows whether it was written: the kernel poisons freed memory, and does not clear
+memory on allocation."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ from suites.zcopy.blocks import MIB, eager
 ARGUMENTS = "init_on_alloc=0 slub_debug=P page_poison=1"
 # Poison of freed objects and pages, and of objects without a first write.
 POISON = (0x6B, 0x5A, 0xAA)
-# Contents left in buffers by other connections.
+# Contents that other connections have left in buffers.
 STALE = 0xC7
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every byte on the wire was written for it: a capture of each kind of message, checked byte by
-byte. The programs send only the letter A; all other bytes are known, or are zero. Earlier contents
-of the memory would differ: they were freed and poisoned, or belong to other connections."""
+"""Every byte on the wire was written for its message: a capture of each kind of message, checked
+byte by byte. The programs send only the letter A; all other bytes are known, or are zero. Stale
+memory contents would differ: the memory was freed and poisoned, or belongs to other connections."""
 
 import socket
 import struct
@@ -141,8 +141,8 @@ def talk(e, listener):
 
 
 def lend(e, listener):
-    """Makes a reader advertise its memory, which it does not always do, and not before the other
-    end permits it."""
+    """Makes a reader advertise its memory. A reader does not always advertise, and not before the
+    peer permits it."""
     for _ in range(20):
         near, far = e.pair(listener)
         eager(near)
@@ -162,7 +162,7 @@ def lend(e, listener):
 
 @case(reference=False, timeout=240)
 def messages(e):
-    """Messages of connections that reuse memory of earlier ones."""
+    """Messages of connections that reuse memory of earlier connections."""
     needs_poison(e)
     listener = e.listen()
     for _ in range(3):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The protocol is SDP if the peer replies by it, else TCP."""
+"""A connection uses SDP if the peer replies by SDP, otherwise TCP."""
 
 import errno
 import fcntl
@@ -20,7 +20,7 @@ PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
 
 @case(reference=False)
 def looks_like_tcp(e):
-    """A socket of IPPROTO_SDP equals a TCP socket, except for its protocol."""
+    """A socket of IPPROTO_SDP behaves like a TCP socket, except for its protocol."""
     sock = either.make(e)
     for option, wanted in ((consts.SO_DOMAIN, e.family), (consts.SO_PROTOCOL, SDP), (socket.SO_TYPE, socket.SOCK_STREAM)):
         e.equal(sock.get(socket.SOL_SOCKET, option), wanted, f"option {option}")
@@ -31,7 +31,7 @@ def looks_like_tcp(e):
 
 @case(reference=False, hosts=(1, 2))
 def takes_all(e):
-    """A listener accepts connections by SDP and by TCP, and each keeps its protocol."""
+    """A listener accepts connections by SDP and by TCP, and each connection keeps its protocol."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for make, protocol, kept in ((lambda: either.make(e), SDP, SDP), (lambda: either.make(e, TCP), TCP, TCP),
@@ -64,7 +64,7 @@ def counted(e):
 
 @case(reference=False)
 def told(e):
-    """/proc/net/sdp_ipproto shows the protocol of each socket and the reason, until it is
+    """/proc/net/sdp_ipproto shows the protocol of each socket and the reason, until the socket is
     closed."""
     def choice(sock, where="self"):
         return observe.choices(where).get(os.fstat(sock.fileno()).st_ino)
@@ -91,8 +91,8 @@ def told(e):
 
 @case(reference=False)
 def seen(e):
-    """A listener of both protocols is listed among TCP's, with the descriptor's inode. An SDP
-    connection of such a listener is not among TCP's."""
+    """A listener of both protocols is listed among TCP's sockets, with the inode of the descriptor.
+    An SDP connection of such a listener is not listed among TCP's sockets."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
@@ -135,7 +135,7 @@ def peer_with_sdp_only(e):
 
 @case(reference=False, hosts=(1, 2))
 def nobody(e):
-    """Without any listener the errno is TCP's."""
+    """Without any listener connect(2) returns TCP's errno."""
     with either.parameters(**PATIENT), either.counts(e, tcp_refused=1):
         near = either.make(e)
         e.equal(e.error(near.connect, e.address(e.there, e.refused_port())), "ECONNREFUSED", "connect()")
@@ -143,7 +143,7 @@ def nobody(e):
 
 @case(reference=False)
 def no_device(e):
-    """Addresses without a route by an RDMA device use TCP at once."""
+    """Connections to addresses without a route by an RDMA device use TCP at once."""
     e.needs_wire()
     listener = either.listen(e, TCP, "self", host=e.loopback)
     with either.parameters(**PATIENT, local_transport=0), either.counts(e, tcp_unreachable=1):
@@ -153,7 +153,7 @@ def no_device(e):
 
 @case(reference=False)
 def address_without_device(e):
-    """Bound to an address that SDP cannot have, a socket uses TCP."""
+    """A socket bound to an address without an RDMA device uses TCP."""
     e.needs_wire()
     with either.parameters(local_transport=0), either.counts(e, tcp_address=1):
         host, sock = netns.bare(e.six), either.make(e)
@@ -167,8 +167,7 @@ def address_without_device(e):
 
 @case(reference=False)
 def no_answer(e):
-    """A peer that does not reply by SDP in time, because its backlog is full, gets a TCP
-    request."""
+    """A peer whose full backlog prevents a reply by SDP in time gets a TCP request."""
     listener = either.listen(e, backlog=0)
     filling = e.socket()
     filling.connect(e.address(e.there, listener.port))
@@ -182,8 +181,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def late_neighbour(e):
-    """The time for the reply by SDP begins with the request. TCP has to wait for the resolution of
-    the neighbour as well."""
+    """The time for the reply by SDP begins with the request. TCP also has to wait for the
+    resolution of the neighbour."""
     e.needs_wire()
     device = netns.device()
     address = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
@@ -204,7 +203,8 @@ def late_neighbour(e):
                 netns.run("self", f"ip neigh replace {e.there} lladdr {address} dev {device} nud reachable")
                 with netns.inside("peer"):
                     netns.sysctl(ignore, before)
-            # this proves nothing on a machine so slow that resolving the neighbour ends earlier
+            # on a slow machine, where resolving the neighbour ends earlier, this check proves
+            # nothing
             late = time.monotonic() > begun + 2
     e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
     e.equal(either.protocol(near), SDP, "the protocol")
@@ -234,7 +234,7 @@ def known_to_answer(e):
 
 @case(reference=False, hosts=(1, 2))
 def remembered(e):
-    """A peer without SDP is cached, port by port, for the time of `ipproto_memory`."""
+    """A peer without SDP is cached by port, for the time of `ipproto_memory`."""
     listener, other = either.listen(e, TCP), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         with either.counts(e, tcp_refused=1, tcp_remembered=2):
@@ -246,7 +246,7 @@ def remembered(e):
 
 @case(reference=False, hosts=(1, 2))
 def forgotten(e):
-    """A missing server is not cached as one without SDP."""
+    """A host without a listener is not cached as a host without SDP."""
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         port = e.refused_port()
         for blocking in (True, False):
@@ -337,7 +337,7 @@ def epoll(e):
                 near = _non_blocking(e, listener, lambda s: waiting.register(s, select.EPOLLOUT | select.EPOLLIN | flags))
                 events = waiting.poll(e.patience)
                 if events == [(near.fileno(), select.EPOLLOUT | select.EPOLLHUP)]:
-                    # the edge that the socket got before it was connected
+                    # the edge-triggered event that the socket got before it was connected
                     events = waiting.poll(e.patience)
                 e.equal(events, [(near.fileno(), select.EPOLLOUT)], f"epoll, {protocol}, {flags:x}")
                 far = either.accept(e, listener)
@@ -402,7 +402,8 @@ def signals_go_along(e):
 
 @case(reference=False)
 def connects_anew(e):
-    """connect() to AF_UNSPEC dissolves an SDP connection; the next one is decided again."""
+    """connect() to AF_UNSPEC dissolves an SDP connection; the next connect() chooses a protocol
+    again."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(**PATIENT):
         near = either.make(e)

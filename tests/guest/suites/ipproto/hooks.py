@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cgroup's BPF programs apply as on TCP: they confine containers."""
+"""The cgroup's BPF programs apply as on TCP: BPF programs confine containers."""
 
 import errno
 import socket
@@ -15,7 +15,7 @@ BOTH = (TCP, SDP)
 
 @case(reference=False)
 def connects_refused(e):
-    """connect(2) to a forbidden port with a listener: no request is sent."""
+    """connect(2) to a forbidden port with a listener: the module sends no request."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for protocol in BOTH:
@@ -33,8 +33,8 @@ def connects_refused(e):
 
 @case(reference=False)
 def connects_redirected(e):
-    """A BPF program redirects connect() to another port: the protocol that this port accepts is
-    used."""
+    """A BPF program redirects connect() to another port: the connection uses a protocol that the
+    new port accepts."""
     with either.parameters(**PATIENT):
         for there in BOTH:
             listener, port = either.listen(e, there), e.refused_port()
@@ -49,7 +49,7 @@ def connects_redirected(e):
 
 @case(reference=False)
 def connects_counted(e):
-    """A connect() that uses TCP because SDP is at its limit runs the programs once."""
+    """A connect() that uses TCP because SDP is at its limit runs the BPF programs once."""
     listener = either.listen(e)
     with either.parameters(max_buffer_memory=0), hook(e, CONNECT, e.refused_port()) as runs:
         near = either.make(e)
@@ -61,7 +61,7 @@ def connects_counted(e):
 
 @case(reference=False)
 def binds(e):
-    """bind(2) to a forbidden port, or to another one than requested."""
+    """bind(2) to a forbidden port, or to a port that a BPF program replaces."""
     for protocol in BOTH:
         first, second = either.make(e, protocol), either.make(e, protocol)
         for sock in (first, second):
@@ -89,7 +89,7 @@ def binds(e):
 
 @case(reference=False)
 def sockets(e):
-    """A process that may not create TCP sockets may not create IPPROTO_SDP ones either."""
+    """A process that may not create TCP sockets may not create IPPROTO_SDP sockets either."""
     for forbidden, outcomes in ((TCP, ("EPERM", "EPERM")), (SDP, ("ok", "EPERM"))):
         with hook(e, CREATE, forbidden):
             e.equal(tuple(e.error(socket.socket, e.family, socket.SOCK_STREAM, protocol) for protocol in BOTH), outcomes, f"without {forbidden}")
@@ -98,8 +98,8 @@ def sockets(e):
 
 @case(reference=False)
 def families_of_sdp(e):
-    """The cgroup's BPF programs do not apply to families 27 and 28: they are for IPv4 and IPv6 by
-    name. (SECURITY.md describes how to keep a container from these families.)"""
+    """The cgroup's BPF programs do not apply to families 27 and 28: their hooks are for IPv4 and
+    IPv6 by name. (SECURITY.md describes the way to keep a container from SDP's families.)"""
     if e.ipproto:
         e.skip("neither family 27 nor 28")
     listener = e.listen()
@@ -109,8 +109,8 @@ def families_of_sdp(e):
 
 @case(reference=False)
 def landlock(e):
-    """Landlock's rules for TCP ports do not apply to sockets of IPPROTO_SDP, since they check for
-    TCP's number. (SECURITY.md describes how to keep a program from these sockets.)"""
+    """Landlock's rules for TCP ports do not apply to sockets of IPPROTO_SDP, since Landlock checks
+    for TCP's number. (SECURITY.md describes the way to keep a program from IPPROTO_SDP sockets.)"""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in BOTH]
         port = e.refused_port("self")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes that share IPPROTO_SDP sockets, or die with them; an unloaded module; programs without
-SDP support."""
+"""Processes that share IPPROTO_SDP sockets, or die with such sockets; an unloaded module; programs
+without SDP support."""
 
 import array
 import errno
@@ -39,7 +39,8 @@ def insmod(*parameters):
 
 @case(reference=False)
 def fork(e):
-    """A child connects the socket that its parent has created; the parent continues to use it."""
+    """A child connects the socket that its parent has created; the parent continues to use the
+    socket."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)
@@ -50,7 +51,7 @@ def fork(e):
 
 @case(reference=False)
 def passed_on(e):
-    """A socket is passed to another process, which connects it."""
+    """A socket is passed to another process, which connects the socket."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener, near = either.listen(e, protocol), either.make(e)
@@ -100,7 +101,7 @@ def killed(e):
 
 @case(reference=False, timeout=60)
 def closed_while_falling(e):
-    """Sockets closed at any moment of their fallback to TCP leave no resource."""
+    """Sockets that are closed at any moment of their fallback to TCP leave no resource."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, TCP, backlog=200)
         for turn in range(60):
@@ -115,8 +116,7 @@ def closed_while_falling(e):
 
 @case(reference=False, timeout=60)
 def shared_by_threads(e):
-    """Threads that set options, poll, get names and try to connect while a socket falls back to
-    TCP."""
+    """Threads set options, poll, get names and try to connect while a socket falls back to TCP."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, TCP)
         for _ in range(20):
@@ -148,7 +148,7 @@ def shared_by_threads(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """When its RDMA device is removed, an SDP connection ends; a connect in progress and later ones
+    """Removal of an RDMA device ends an SDP connection; a connect in progress and later connects
     use TCP."""
     silent, device = e.silent(), netns.device()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
@@ -183,7 +183,8 @@ def device_goes(e):
 
 @case(reference=False)
 def namespace_ends(e):
-    """A network namespace ends with the process that has sockets of each kind in it."""
+    """A network namespace ends together with a process that has sockets of each kind in the
+    namespace."""
     def inside():
         netns.unshare()
         netns.run("self", "ip link set lo up")
@@ -230,8 +231,8 @@ def unload(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def numbers(e):
-    """A protocol number in use is refused by one log line that names its holder; 0 disables the
-    protocol."""
+    """If the protocol number is in use, the module refuses it with one log line that names the
+    holder; 0 disables the protocol."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     e.equal(rmmod(), (0, ""), "rmmod")
     try:

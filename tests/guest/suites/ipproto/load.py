@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A busy listener for both protocols, and processes that share it: neither protocol waits for the
-other.
+"""A busy listener for both protocols, and processes that share the listener: neither protocol waits
+for the other.
 """
 
 import array
@@ -22,7 +22,8 @@ from suites.connect.listening import times_slept
 from suites.lifecycle.states import THOROUGH
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-# With THOROUGH in the environment, as many connections as a busy server has in a minute.
+# With THOROUGH in the environment, the suite makes as many connections as a busy server gets in a
+# minute.
 CONNECTIONS = 10000 if THOROUGH else 600
 PORT = 7470
 XINETD = """
@@ -53,8 +54,8 @@ def queue(e, listener, protocol, count):
 
 
 def queued(e, listener, count):
-    """Waits until a number of SDP connections are in the listener's queue, which may be later than
-    the other end's connect(2)."""
+    """Waits until the given number of SDP connections are in the listener's queue. A connection may
+    enter the queue later than its connect(2) returns."""
     def are():
         return any(row.local[1] == listener.port and row.state == "LISTEN" and row.receive >= count for row in observe.rows("peer"))
 
@@ -62,7 +63,7 @@ def queued(e, listener, count):
 
 
 def begin(e, listener, protocol, count):
-    """Begins this many connects; those by SDP have no fallback."""
+    """Starts the given number of connects. Connects by SDP have no fallback."""
     for _ in range(count):
         sock = e.socket() if protocol == SDP else either.make(e, TCP)
         sock.setblocking(False)
@@ -70,7 +71,7 @@ def begin(e, listener, protocol, count):
 
 
 def ask(e, listener, protocol, number):
-    """One connection with a request and its reply."""
+    """Makes one connection, and transfers a request and its reply."""
     with either.make(e, protocol) as sock:
         sock.connect(e.address(e.there, listener.port))
         question = b"question %04d" % number
@@ -79,7 +80,8 @@ def ask(e, listener, protocol, number):
 
 
 def answer(listener, count):
-    """Accepts this many connections and replies. Returns the protocols of these connections."""
+    """Accepts the given number of connections and replies. Returns the protocols of the accepted
+    connections."""
     kinds = collections.Counter()
     for _ in range(count):
         with listener.accept()[0] as sock:
@@ -113,7 +115,8 @@ def many(e):
 
 @case(reference=False, timeout=120)
 def full_backlog(e):
-    """A backlog full of one protocol's connections leaves space for the other's."""
+    """A backlog full of one protocol's connections leaves space for connections of the other
+    protocol."""
     with either.parameters(**PATIENT):
         for full, other in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=1)
@@ -135,7 +138,7 @@ def full_backlog(e):
 @case(reference=False, families=("v4",), timeout=240)
 def flood(e):
     """Clients that continuously connect and close by one protocol do not delay a client of the
-    other."""
+    other protocol."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=4)
@@ -181,7 +184,8 @@ def flood(e):
 
 @case(reference=False, timeout=120)
 def taken_in_turn(e):
-    """Many waiting connections of one protocol do not delay accept() of the other's."""
+    """Many waiting connections of one protocol do not delay accept() of the other protocol's
+    connections."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=64)
@@ -261,15 +265,15 @@ def group(e):
                 new = e.error_or(sock.accept)
                 if new:
                     counter[kind(e.keep(new[0]))] += 1
-        # by chance this fails once in 2^22 runs
+        # by chance this check fails once in 2^22 runs
         e.check(all(counter["SDP"] and counter["TCP"] for counter in kinds), f"the listeners got {kinds}")
         e.equal(kinds[0] + kinds[1], collections.Counter(SDP=24, TCP=24), "what came")
 
 
 @case(reference=False)
 def passed_on(e):
-    """A listener that is passed to another process continues to listen there after this process
-    closes it."""
+    """A listener that is passed to another process continues to listen there after the first
+    process closes its descriptor."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -304,7 +308,7 @@ def started_by(e, *command):
 
 
 def echoed(e, protocols):
-    """Echoes each connection until its end."""
+    """Echoes each connection until the end of its stream."""
     for protocol in protocols:
         with either.make(e, protocol) as sock:
             sock.connect(e.address(e.there, PORT))
@@ -317,7 +321,7 @@ def echoed(e, protocols):
 
 @case(reference=False, timeout=60)
 def given_by_systemd(e):
-    """A server that gets its listener as descriptor 3, by socket activation at the first
+    """A server that gets its listener as descriptor 3 by socket activation at the first
     connection."""
     host = f"[{e.there}]" if e.six else e.there
     server = started_by(e, "systemd-socket-activate", "-l", f"{host}:{PORT}", *ECHO, "server", "given", 3, 3, 4)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A plain TCP socket at the TCP port of a listener on siw, which sends MPA requests (RFC 5044). The
-listener stays usable after such requests."""
+"""A plain TCP socket connects to the TCP port of a listener on siw, and sends MPA requests (RFC
+5044). The listener stays usable after invalid MPA requests."""
 
 import os
 import socket
@@ -49,8 +49,8 @@ def works(e, listener):
 
 @case(reference=False, hosts=(2,), timeout=60)
 def no_hello(e):
-    """Private data that is no Hello is rejected. Bytes that are no MPA are left out: siw handles
-    them by itself, and wrongly (docs/kernel-notes.md)."""
+    """Private data that is no Hello is rejected. Bytes that are not MPA are left out: siw handles
+    such bytes by itself, and wrongly (docs/kernel-notes.md)."""
     needs_siw(e)
     listener = either.listen(e)
     own, there = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
@@ -60,14 +60,14 @@ def no_hello(e):
         sock.sendall(request(data))
         flags, why = reply(e, sock)
         e.equal(flags & REJECT, REJECT, f"the reply to {len(data)} bytes")
-        # the first reason also where the destination is cut off
+        # the first reason, even if the destination is cut off
         e.check(why in (NO_SERVICE, CONSUMER), f"reason {why.hex()} for {len(data)} bytes")
     works(e, listener)
 
 
 @case(reference=False, hosts=(2,), timeout=60)
 def another_name(e):
-    """The source address in Hello has to be that of the TCP connection."""
+    """The source address in Hello has to be the address of the TCP connection."""
     needs_siw(e)
     listener = either.listen(e)
     own, there = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
@@ -85,7 +85,8 @@ def another_name(e):
 
 @case(reference=False, hosts=(2,), timeout=60)
 def port_is_taken(e):
-    """Another program has the TCP port of a listener: it is reached by TCP, and others by SDP."""
+    """Another program has the TCP port of a listener: TCP clients reach that program, and SDP
+    clients the listener."""
     needs_siw(e)
     holder = either.listen(e, either.TCP)
     listener = either.make(e, where="peer")
@@ -119,7 +120,7 @@ def frame(bits, data):
 
 @case(reference=False, hosts=(2,), timeout=120)
 def not_sdp(e):
-    """The acceptor is not one of SDP, or sends before it may: connect(2) fails, and later ones
+    """The acceptor is not an SDP peer, or sends too early: connect(2) fails, and later connects
     work. Private data of more than 512 bytes is left out: siw panics (docs/kernel-notes.md)."""
     needs_siw(e)
     replies = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Hosts without the module, without RDMA, or with a firewall: a reply decides at once, silence
-after the timeout, and either result is cached."""
+decides after the timeout, and the module caches either result."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from lib.registry import case
 
 
 def falls(e, listener, **counted):
-    """Checks that a connect uses TCP; returns its seconds."""
+    """Checks that a connect uses TCP; returns its duration in seconds."""
     with either.counts(e, **counted):
         begun = time.monotonic()
         near = either.connect(e, listener)
@@ -41,7 +41,7 @@ def silent(e):
         e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)
-    # the host is cached for all ports, and later connects do not wait for a reply
+    # the result of the host is cached for all ports, and later connects do not wait for a reply
     with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
         e.note("again", falls(e, first, tcp_remembered=1))
         e.note("another port", falls(e, second, tcp_remembered=1))
@@ -79,8 +79,8 @@ def without_rdma_there(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def full_backlog(e):
-    """A port with a full backlog does not reply. A host that has replied before is not cached as
-    one without SDP."""
+    """A port with a full backlog does not reply. A host that has replied before is not cached as a
+    host without SDP."""
     e.needs_wire()
     full, other = either.listen(e, backlog=0), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
@@ -96,7 +96,7 @@ def full_backlog(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def behind_a_firewall(e):
-    """A server for both protocols that only TCP reaches."""
+    """A server for both protocols that can be reached only by TCP."""
     e.needs_wire()
     with netns.firewall():
         silent(e)
@@ -123,7 +123,8 @@ def forget(line):
 
 @case(reference=False, timeout=60)
 def seen_and_cleared(e):
-    """/proc/net/sdp_peers shows the cache until a write, or ipproto_memory=0, clears it."""
+    """/proc/net/sdp_peers shows the cache; a write to the file, or ipproto_memory=0, clears the
+    cache."""
     e.needs_wire()
     listener = either.listen(e, TCP)
 

@@ -29,7 +29,7 @@ def listen(e, route, where="peer"):
 
 
 def is_free(e, protocol, port, where="peer"):
-    """Returns true if another socket can bind this port of the host."""
+    """Returns true if another socket can bind the given port of the host."""
     with netns.inside(where):
         with (Sock.make(e.family, protocol=TCP) if protocol == TCP else Sock.make(e.domain)) as other:
             return e.error(other.bind, e.address(e.host(where), port)) == "ok"
@@ -37,8 +37,8 @@ def is_free(e, protocol, port, where="peer"):
 
 @case(reference=False)
 def values(e):
-    """Values that are set can be read, by SDP_INFO too. Invalid values and late changes are
-    refused."""
+    """getsockopt(2) and SDP_INFO return the value that was set. setsockopt(2) refuses invalid
+    values and late changes."""
     with either.parameters(**PATIENT):
         sock = either.make(e)
         e.equal(sock.get(T, ROUTE), BOTH, "the default")
@@ -65,8 +65,8 @@ def values(e):
 
 @case(reference=False, hosts=(1, 2))
 def clients(e):
-    """A client's protocol is that of its route, to listeners of each kind, and no other protocol is
-    tried."""
+    """A client uses the protocol of its route, with listeners of each kind, and tries no other
+    protocol."""
     with either.parameters(**PATIENT):
         both, tcp, sdp = either.listen(e), either.listen(e, TCP), e.listen()
         for route, listener, protocol, counted in (
@@ -112,8 +112,8 @@ def not_blocking(e):
 
 @case(reference=False)
 def another_route(e):
-    """After a failed connect(2) the route can be changed, and the port bound by the program
-    stays."""
+    """After a failed connect(2) the program can change the route, and keeps the port that it has
+    bound."""
     with either.parameters(**PATIENT):
         tcp, sdp = either.listen(e, TCP), e.listen()
         for bound in (False, True):
@@ -139,13 +139,13 @@ def another_route(e):
 
 @case(reference=False)
 def rebound(e):
-    """If the route changes after bind(2), so does the port that the socket holds."""
+    """If the route changes after bind(2), the port that the socket holds changes its protocol."""
     for first in (BOTH, ONLY_SDP, ONLY_TCP):
         for then in (BOTH, ONLY_SDP, ONLY_TCP):
             sock = make(e, first, "peer")
             sock.bind(e.address(e.there, 0))
             while first == ONLY_SDP and not is_free(e, TCP, sock.port):
-                # SDP ignores TCP, which may have a socket or a TIME_WAIT at that port
+                # SDP ignores a socket or a TIME_WAIT that TCP has at the port
                 sock.close()
                 sock = make(e, first, "peer")
                 sock.bind(e.address(e.there, 0))
@@ -162,7 +162,7 @@ def rebound(e):
 
 @case(reference=False)
 def taken_ports(e):
-    """A port whose number another socket has in one protocol is free in the other protocol.
+    """A port number that another socket uses in one protocol is free in the other protocol.
     """
     with netns.inside("peer"):
         tcp, sdp = e.keep(Sock.make(e.family, protocol=TCP)), e.keep(Sock.make(e.domain))
@@ -174,7 +174,7 @@ def taken_ports(e):
                 e.skip("both sockets have the same port")
             with make(e, route, "peer") as sock:
                 e.equal(e.error(sock.bind, e.address(e.there, port)), wanted, f"bind() with route {route}")
-    # bound by SDP alone to a port whose TCP number another socket has: it keeps the port
+    # a socket with an SDP-only route keeps a port whose number another TCP socket uses
     alone = make(e, ONLY_SDP, "peer")
     alone.bind(e.address(e.there, tcp.port))
     e.equal(e.error(alone.set, T, ROUTE, BOTH), "EADDRINUSE", "the route of both")
@@ -183,7 +183,7 @@ def taken_ports(e):
 
 @case(reference=False, hosts=(1, 2))
 def listeners(e):
-    """A listener accepts the protocols of its route only."""
+    """A listener accepts only the protocols of its route."""
     with either.parameters(**PATIENT):
         for route, by_sdp, by_tcp in ((BOTH, "ok", "ok"), (ONLY_SDP, "ok", "ECONNREFUSED"), (ONLY_TCP, "ECONNREFUSED", "ok")):
             listener = listen(e, route)
@@ -197,7 +197,7 @@ def listeners(e):
 
 @case(reference=False)
 def waiting_listeners(e):
-    """accept() and poll() wait on an SDP-only listener, and are woken."""
+    """accept() and poll() wait on an SDP-only listener, and a connection wakes both."""
     with either.parameters(**PATIENT):
         listener = listen(e, ONLY_SDP)
         e.equal(listener.mask(select.POLLIN | select.POLLOUT), "-", "poll() of a quiet one")
@@ -221,7 +221,8 @@ def waiting_listeners(e):
 
 @case(reference=False)
 def options(e):
-    """By SDP alone no option switches a socket to TCP: options that SDP lacks are refused."""
+    """With an SDP-only route no option switches a socket to TCP: setsockopt(2) refuses options that
+    SDP lacks."""
     with either.parameters(**PATIENT), either.counts(e, connected_by_sdp=1):
         sock = make(e, ONLY_SDP)
         e.equal(e.error(sock.set, socket.IPPROTO_IP, consts.IP_MINTTL, 255), "EOPNOTSUPP", "IP_MINTTL")
@@ -238,7 +239,7 @@ def options(e):
 
 @case(reference=False)
 def limit(e):
-    """At the limit of sockets, a connect by SDP alone fails, and does not use TCP."""
+    """At the limit of sockets, a connect with an SDP-only route fails, and does not use TCP."""
     listener = either.listen(e)
     with either.parameters(max_sockets_per_user=1):
         either.make(e)

@@ -67,8 +67,8 @@ def options_before(e):
 
 @case(reference=False)
 def option_of_tcp_alone(e):
-    """An option that SDP lacks switches the socket to TCP before any byte; one without effect on
-    SDP does not."""
+    """An option that SDP lacks switches the socket to TCP before any byte; an option without effect
+    on SDP does not."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         advised = either.make(e)
@@ -144,8 +144,8 @@ def _number(value):
 
 @case(reference=False)
 def option_that_only_tcp_heeds(e):
-    """Options that the kernel's shared code accepts for any socket, and TCP alone implements, are
-    refused by SDP."""
+    """SDP refuses options that the kernel's shared code accepts for any socket but only TCP
+    implements."""
     def reused(sock):
         sock.set(S, consts.SO_REUSEPORT, 1)
         return sock
@@ -184,7 +184,7 @@ def option_that_only_tcp_heeds(e):
 
 @case(reference=False)
 def option_of_a_listener(e):
-    """An option that SDP lacks switches a listener to TCP, too. A task in accept(2) continues with
+    """An option that SDP lacks also switches a listener to TCP. A task in accept(2) continues with
     TCP.
     """
     with either.parameters(**PATIENT):
@@ -206,7 +206,7 @@ def option_of_a_listener(e):
 
 @case(reference=False)
 def ports(e):
-    """A port of an IPPROTO_SDP socket is reserved in TCP and in SDP, and vice versa."""
+    """A port of an IPPROTO_SDP socket is reserved both in TCP and in SDP."""
     def kinds():
         yield "IPPROTO_SDP", either.make(e)
         yield "TCP", either.make(e, TCP)
@@ -215,7 +215,7 @@ def ports(e):
     for port in (0, None):
         sock = either.make(e)
         if port is None:
-            sock.listen(1)      # which finds a port by itself
+            sock.listen(1)      # the kernel selects a port by itself
         else:
             sock.bind(e.address(e.here, 0))
         taken = sock.port
@@ -228,7 +228,8 @@ def ports(e):
             e.equal(e.error(other.bind, e.address(e.here, taken)), "ok", f"bind() by {name} afterwards")
             either_too = either.make(e)
             e.equal(e.error(either_too.bind, e.address(e.here, taken)), "EADDRINUSE", f"bind() after {name}")
-            # the failed call has left no state: the socket can be bound to another address
+            # the failed call must leave no state: the program can bind the socket to another
+            # address
             either_too.bind(e.address(e.here, 0))
             e.check(either_too.port not in (0, taken), "the other port")
             either_too.close()
@@ -249,7 +250,7 @@ def sysctl(name, value):
 
 
 def end(e, first, last):
-    """The first socket's side has the TIME_WAIT."""
+    """The end that closes first has the TIME_WAIT."""
     first.close()
     e.equal(last.recv(1), b"", "the end")
     last.close()
@@ -258,7 +259,8 @@ def end(e, first, last):
 @case(reference=False)
 def port_of_several(e):
     """connections to different destinations share the port chosen by connect(2), whatever their
-    protocols. TCP and SDP hold the shared port until the last of these connections is closed."""
+    protocols. TCP and SDP hold the shared port until the last connection that uses the port is
+    closed."""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
         with sysctl("ip_local_port_range", f"{PORTS} {PORTS}"):
@@ -282,18 +284,18 @@ def port_of_several(e):
                 except OSError as error:
                     e.equal(error.errno, errno.EADDRNOTAVAIL, "what keeps another one from the port")
 
-            # on SDP a connection holds its port until the peer has answered its end
+            # on SDP a connection holds its port until the peer has replied to the end of the stream
             e.equal(e.until(another, "another connection").port, PORTS, "its port")
 
 
 @case(reference=False)
 def port_of_several_after_tcp(e):
-    """TCP uses another port if the shared one is in TIME_WAIT."""
-    # each family has its own port, because the other family leaves a TIME_WAIT
+    """TCP uses another port if the shared port is in TIME_WAIT."""
+    # each family has its own port, because the previous family leaves a TIME_WAIT
     low = PORTS + (12 if e.six else 10)
     with either.parameters(**PATIENT):
         listener, by_tcp = either.listen(e), either.listen(e, TCP)
-        # without time stamps no connection replaces a TIME_WAIT
+        # without time stamps no connection can replace a TIME_WAIT
         with sysctl("ip_local_port_range", f"{low} {low + 1}"), sysctl("tcp_timestamps", "0"):
             holds = either.connect(e, listener)
             e.equal(holds.port, low, "the port")
@@ -323,8 +325,8 @@ def privileged_port(e):
 
 @case(reference=False)
 def names(e):
-    """getsockname(2) returns the same as on TCP for an undecided socket, and stays correct
-    afterwards."""
+    """getsockname(2) returns the same as on TCP for an undecided socket, and stays correct after
+    the decision."""
     plain, sock = either.make(e, TCP), either.make(e)
     e.equal(sock.getsockname(), plain.getsockname(), "of a new one")
     sock.bind(e.address(e.here, 0))
@@ -340,7 +342,7 @@ def names(e):
 
 @case(reference=False, families=("v6",))
 def both_versions(e):
-    """A listener on :: accepts IPv4 as well, by either protocol."""
+    """A listener on :: also accepts IPv4, by either protocol."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, host="::")
         for protocol in (SDP, TCP):
@@ -361,7 +363,7 @@ def both_versions(e):
 
 @case(reference=False)
 def inode(e):
-    """Diagnostic tools show one inode, whichever protocol is used."""
+    """Diagnostic tools show one inode for a socket, whichever protocol is used."""
     with either.parameters(**PATIENT):
         near = either.connect(e, either.listen(e))
         e.check(observe.row_of(near), "no row in /proc/net/sdp")

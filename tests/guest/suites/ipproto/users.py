@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two users listen at one port, one by TCP and the other by SDP alone."""
+"""Two users listen at one port, one user by TCP and the other by SDP alone."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ ROOT, OTHER = 0, 1000
 
 @contextlib.contextmanager
 def both_transports():
-    """Hosts of a test where connections to the own host are local, or over RDMA."""
+    """Hosts of a test in which connections to the same host are local, or over RDMA."""
     before = netns.local_transport(True)
     try:
         with either.parameters(**PATIENT):
@@ -50,7 +50,7 @@ def listen(e, kind, user, where, host, port, prepare=None):
 
 
 def reaches(e, where, port, protocol, listener, what):
-    """Checks that an IPPROTO_SDP client reaches that listener."""
+    """Checks that an IPPROTO_SDP client reaches the given listener."""
     near = either.make(e)
     near.connect(e.address(e.host(where), port))
     e.equal(either.protocol(near), protocol, what)
@@ -79,7 +79,7 @@ def of_another(e):
 
 @case(reference=False, timeout=60)
 def of_the_same(e):
-    """One user may have both listeners, and root any."""
+    """One user may have both listeners, and root may join any user's listener."""
     if e.ipproto:
         e.skip("neither family 27 nor 28")
     with both_transports() as hosts:
@@ -115,7 +115,7 @@ def of_a_group(e):
 
 @case(reference=False)
 def of_both(e):
-    """A listener whose TCP socket listens, too, holds the port by TCP's own rules."""
+    """A listener whose TCP socket listens as well holds the port by TCP's own rules."""
     with both_transports() as hosts:
         for where in hosts:
             port = free_port(e, where)
@@ -126,7 +126,7 @@ def of_both(e):
 
 @case(reference=False, families=("v4",))
 def of_mapped_addresses(e):
-    """TCP's listener may be an IPv6 one that accepts IPv4; so may SDP's."""
+    """Both the listener of TCP and that of SDP may be an IPv6 socket that accepts IPv4."""
     if e.ipproto:
         e.skip("neither family 27 nor 28")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Kernel users of sockets: a module (tests/guest/kernel) that makes the calls of sunrpc, DLM or
-NVMe."""
+"""Kernel users of sockets: a module (tests/guest/kernel) that makes the socket calls of sunrpc, DLM
+or NVMe."""
 
 import mmap
 import os
@@ -61,8 +61,8 @@ def serving(e, listener):
 
 @case
 def serves(e):
-    """A kernel server of one connection, by blocking calls; and a non-blocking one without a
-    client."""
+    """A kernel server of one connection that makes blocking calls, and a non-blocking kernel server
+    without a client."""
     port = e.refused_port("self")
     e.note("told of nobody", order(e, "nobody", e.here, port))
     task = e.task(order, e, "serve", e.here, port)
@@ -86,8 +86,8 @@ def asks(e):
 
 @case
 def asks_without_io(e):
-    """As `asks`, with GFP_NOIO allocations and the memory reserves, as for a user that frees memory
-    by sending (swap, a block device)."""
+    """As `asks`, with GFP_NOIO allocations and the memory reserves, as for a kernel user that frees
+    memory by sending (swap, a block device)."""
     for command in ("frugal", "reclaim"):
         listener = e.listen()
         server = serving(e, listener)
@@ -177,8 +177,8 @@ def refused(e):
 
 
 def gives_pages(e, command, count):
-    """Returns the output of a kernel user that sends this many pages by MSG_SPLICE_PAGES, all of
-    which arrive."""
+    """Returns the output of a kernel user that sends the given number of pages by MSG_SPLICE_PAGES;
+    all pages arrive."""
     listener = e.listen()
 
     def receive():
@@ -198,15 +198,15 @@ def gives_pages(e, command, count):
 
 @case
 def pages(e):
-    """MSG_SPLICE_PAGES, by which kernel users send pages."""
+    """MSG_SPLICE_PAGES, the way in which kernel users send pages."""
     e.note("told", gives_pages(e, "pages", 40))
 
 
 @case(reference=False, timeout=60)
 def pages_without_a_copy(e):
-    """None of these pages is copied, although the sender drops its references at once, and many
-    pages form a block. Memory that cannot be shared, which TCP refuses, is copied, and is free for
-    the sender again at once."""
+    """No such page is copied, although the sender drops its references at once, and many pages form
+    a block. Memory that cannot be shared, and that TCP refuses, is copied; the sender can reuse the
+    memory at once."""
     count = 320
     for command, share in (("pages", 1), ("slab", 0)):
         def attempt():
@@ -249,7 +249,7 @@ def takes_it_for_tcp(e):
 
 @case
 def nodelay_is_heeded(e):
-    """After tcp_sock_set_nodelay(), no small send waits for the one before."""
+    """After tcp_sock_set_nodelay(), no small send waits for the previous send."""
     listener = e.listen()
     task = e.task(lambda: listener.accept()[0].drain())
     counters = Counters()
@@ -262,8 +262,8 @@ def nodelay_is_heeded(e):
 
 @case
 def doorbell(e):
-    """A server accepts only after the sk_state_change callback that a connection inherits from
-    it."""
+    """A server accepts a connection only after the sk_state_change callback that the connection
+    inherits from its listener."""
     port = e.refused_port("self")
     task = e.task(order, e, "doorbell", e.here, port, 1)
     near = e.socket("peer")
@@ -284,7 +284,7 @@ def forsaken(e):
 
     def client():
         near = e.socket("peer")
-        # the last connection may be reset before its connect(2) returns
+        # the last connection may be reset before the client's connect(2) returns
         e.until(lambda: released or e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
         while e.error(near.send, b"here") == "ok":
             time.sleep(0.003)
@@ -299,8 +299,8 @@ def forsaken(e):
 
 
 def leave_some(e):
-    """Kernel users have sockets in a namespace when it ends: they close them, and no resource is
-    left."""
+    """Kernel users have sockets in a namespace that ends: the users close their sockets, and no
+    resource is left."""
     name = "left"
     own, other = ("fd78::1", "fd78::2") if e.six else ("10.78.0.1", "10.78.0.2")
     bits = 64 if e.six else 24
@@ -328,7 +328,7 @@ def leave_some(e):
         e.note("word", far.recv_exactly(11))
     finally:
         netns.run("self", f"ip netns del {name}")
-    # when its last holder ends, so does the namespace, and with it the connection
+    # the namespace ends with its last holder, and the connection ends with the namespace
     e.wait(far)
     e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
     far.close()
@@ -342,8 +342,8 @@ def left_in_a_namespace(e):
 
 @case(timeout=120, reference=False)
 def left_after_the_family(e):
-    """As `leave_some`, but the family was loaded after its user, so that the family's part of each
-    namespace ends first."""
+    """As `leave_some`, but the kernel loads the family after its user, so that the family's part of
+    each namespace ends first."""
     order(e, "options", e.here, 1)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -26,8 +26,8 @@ def used(e):
 
 @case(reference=False, families=("v4",))
 def kept(e):
-    """Two completion queues of each end are kept after it, and serve the next connection. With
-    spare_queues=0 no queues are kept."""
+    """Each end keeps its two completion queues, and the next connection uses the queues. With
+    spare_queues=0 the device keeps no queues."""
     with parameters(spare_queues=0):
         used(e)
         e.until(lambda: not queues(), "the end of those of other connections")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Events of a process and of its device, in each state of its socket. No event leaves a socket, a
-pinned page or a module reference behind, or a PD, CQ, QP or MR on the devices."""
+"""Events of a process and of its device, in each state of the process's socket. No event leaks a
+socket, a pinned page, a module reference, or a PD, CQ, QP or MR of a device."""
 
 import contextlib
 import ctypes
@@ -30,8 +30,8 @@ def connected(e, port):
     return near
 
 
-# Each function takes a process to a state, reports it, and stays, usually in the call of that name.
-# `port` is a listener at the other host, which first sends 1,000 bytes.
+# Each function takes a process to a state, reports the state, and stays, usually in the call of
+# that name. `port` is a listener at the other host; the peer first sends 1,000 bytes.
 
 def bound(e, port, ready):
     e.bound("self")
@@ -67,7 +67,7 @@ def connecting(e, port, ready):
 
 
 def connecting_to_full(e, port, ready):
-    """To a listener whose backlog is full."""
+    """Connects to a listener whose backlog is full."""
     listener = e.listen("peer", backlog=0)
     e.connect(listener)
     sock = e.socket()
@@ -97,7 +97,7 @@ def writing(e, port, ready):
 
 
 def lending(e, port, ready):
-    """A block that the peer does not read."""
+    """Sends a block that the peer does not read."""
     near = connected(e, port)
     eager(near)
     ready()
@@ -155,7 +155,7 @@ STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted
           closing: "close", closed: "pause", polling: "epoll_wait"}
 # States without a peer.
 ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
-# States in which the other end receives the bytes before the end of the stream.
+# States in which the peer receives the bytes before the end of the stream.
 CLOSED = (closing, closed)
 NUMBERS = {"pause": (34,), "accept4": (43, 288), "connect": (42,), "recvfrom": (45,), "sendto": (44,), "close": (3,), "epoll_wait": (232, 281)}
 
@@ -170,17 +170,17 @@ def sleeps(pid, name):
 
 
 def sent():
-    """Returns the number of packets that this host's device has sent."""
+    """Returns the number of packets that the RDMA device of this host has sent."""
     return int(pathlib.Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts").read_text())
 
 
 def dropped():
-    """Requests without a reply, because the other host's backlog is full."""
+    """Connect requests without a reply, because the backlog of the other host is full."""
     return observe.stats("peer")["- backlog full"]
 
 
 class Subject:
-    """A process in a state, and the other end of its connection if it has one."""
+    """A process in a state, and the peer of its connection, if the state has one."""
 
     def __init__(self, e, state, before=lambda: None):
         self.e, self.state, self.far = e, state, None
@@ -205,13 +205,13 @@ class Subject:
         listener.close()
 
     def kill(self):
-        # The process may have exited by itself, and been reaped.
+        # The process may have exited by itself, and have been reaped.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self.child.kill()
 
     def quiet(self):
-        """Waits until no packet is sent any more. A request without a reply is repeated 1.5 s
-        later.
+        """Waits until no packets are sent for a while. A request without a reply is repeated after
+        1.5 s.
         """
         if self.state is connecting:
             self.e.until(lambda: sent() > self._sent, "the request")
@@ -249,15 +249,15 @@ def works(e):
     far.close()
 
 
-# With THOROUGH in the environment, the removal of a device is tested with each state alone,
-# suspended processes stay so for minutes, and everything is repeated with IPv6.
+# With THOROUGH in the environment, the suite tests the removal of a device with each state alone,
+# suspends processes for minutes, and repeats all cases with IPv6.
 THOROUGH = "THOROUGH" in os.environ
-# Address families of cases that do not depend on them.
+# Address families of cases whose behaviour does not depend on the family.
 SOME = ("v4", "v6") if THOROUGH else ("v4",)
 
 
 def through_all(e, event, before=lambda: None):
-    """Runs the event for each state; `before` is done by the process first."""
+    """Runs the event for each state; the process does `before` first."""
     nothing = Nothing(e)
     for state in STATES:
         event(Subject(e, state, before))
@@ -296,7 +296,7 @@ def fill(e, far):
 
 @case(reference=False, families=SOME, timeout=240)
 def stopped(e):
-    """SIGSTOP, while the other end fills its buffers; then SIGCONT, SIGSTOP again, and SIGKILL."""
+    """SIGSTOP, while the peer fills its buffers; then SIGCONT, SIGSTOP again, and SIGKILL."""
     def stop(pid):
         os.kill(pid, signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
@@ -317,7 +317,8 @@ def stopped(e):
 @case(reference=False, timeout=400)
 def stopped_for_minutes(e):
     """Processes in all connected states are stopped for two minutes; their peers fill the buffers.
-    The connections stay, others continue, and each waiting call completes afterwards."""
+    The stopped processes keep their connections, other connections continue, and each waiting call
+    completes after SIGCONT."""
     if not THOROUGH:
         e.skip("takes minutes (env THOROUGH=1)")
     nothing = Nothing(e)
@@ -345,8 +346,8 @@ def stopped_for_minutes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def traced(e):
-    """A debugger stops a process in its call, the peer fills its buffers, the process continues,
-    and is killed."""
+    """A debugger stops a process in a call and the peer fills its buffers; then the process
+    continues, and is killed."""
     seize, interrupt, detach = 0x4206, 0x4207, 17
 
     def ptrace(request, pid):
@@ -371,7 +372,7 @@ def traced(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def executes(e):
-    """Another thread calls exec(2): the call ends with its thread, and the socket with its
+    """Another thread calls exec(2): the blocked call ends with its thread, and the socket with its
     descriptor."""
     told, tell = os.pipe()
 
@@ -394,8 +395,8 @@ def executes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def out_of_memory(e):
-    """The OOM killer kills a process because another one has used up its cgroup's memory. The
-    kernel unmaps all memory of that process at once, blocks in flight as well."""
+    """The OOM killer kills a process because another process has used up the memory of the cgroup.
+    The kernel unmaps all memory of the killed process at once, including blocks in flight."""
     with Group(e) as group:
         files = group._path
         (files / "memory.oom.group").write_text("1")
@@ -443,8 +444,8 @@ def without(where, name):
 
 @case(reference=False, timeout=300)
 def device_removed(e):
-    """`rdma link del` of the process's device: its calls end, and the peer gets an error or the
-    end."""
+    """`rdma link del` of the process's device: calls of the process end, and the peer gets an error
+    or the end of the stream."""
     def event(subjects):
         with without("self", "rxe0"):
             for subject in subjects:
@@ -460,7 +461,7 @@ def device_removed(e):
 
 @case(reference=False, timeout=300)
 def other_device_removed(e):
-    """As `device_removed`, for the other end's device."""
+    """As `device_removed`, for the peer's device."""
     def event(subjects):
         with without("peer", "rxe1"):
             for subject in subjects:
@@ -473,23 +474,23 @@ def other_device_removed(e):
 
 
 class Wire:
-    """The links of both hosts, which can be down for a moment. A packet that rxe sends meanwhile,
-    without a route, puts its queue pair into the error state. If this happens to the connection
-    manager's QP, no more connections can be made."""
+    """The network links of both hosts, which a case can take down for a moment. A packet that rxe
+    sends while the link is down, without a route, puts the queue pair into the error state. If the
+    connection manager's QP enters the error state, no more connections can be made."""
 
     PORT = "/sys/class/infiniband/{}/ports/1/{}"
     RDMA = {"self": "rxe0", "peer": "rxe1"}
 
     def __init__(self, e):
         self._e, self._device = e, netns.device()
-        # IPv6 addresses have to stay when the link goes down, as IPv4's do anyway.
+        # Keeps IPv6 addresses when the link goes down. IPv4 addresses stay anyway.
         netns.sysctl(f"ipv6/conf/{self._device}/keep_addr_on_down", 1)
 
     def _read(self, name):
         return [pathlib.Path(self.PORT.format(device, name)).read_text() for device in self.RDMA.values()]
 
     def silent(self):
-        """Wait until the acknowledgements and credits of earlier bytes are sent."""
+        """Waits until the acknowledgements and credits of earlier bytes are sent."""
         last, since = None, 0
 
         def still():
@@ -502,7 +503,8 @@ class Wire:
         self._e.until(still, "a moment in which nothing is sent", self._e.patience * 3)
 
     def flap(self):
-        """Takes the link down, and up at once: commands would take too long on a busy machine."""
+        """Takes the link down, and up at once. Running commands would take too long on a busy
+        machine."""
         get, put, up = 0x8913, 0x8914, 1
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             name, flags = struct.unpack("=16sh14x", fcntl.ioctl(sock, get, struct.pack("=16sh14x", self._device.encode(), 0)))
@@ -517,7 +519,7 @@ class Wire:
             return False
 
     def back(self):
-        """Waits until ports and routes are back, some time after the link."""
+        """Waits until ports and routes are back, which happens some time after the link is up."""
         self._e.until(lambda: all("ACTIVE" in state for state in self._read("state")) and self._routed(), "the link", self._e.patience * 3)
 
 
@@ -545,7 +547,7 @@ def link_flap(e):
 @case(reference=False, timeout=120)
 def namespace_goes(e):
     """The last process of a network namespace dies, with sockets in all states that need no other
-    process. The end of the process ends its namespace."""
+    process. The end of the process ends the namespace."""
     nothing = Nothing(e)
     own, other, name = *(("fd7a::1", "fd7a::2") if e.six else ("10.79.0.1", "10.79.0.2")), "life"
     netns.run("self", f"ip netns add {name}")

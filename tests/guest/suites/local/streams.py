@@ -26,7 +26,7 @@ def rdma_packets():
 
 
 def settled(e):
-    """Waits until no socket of the module exists."""
+    """Waits until the module has no sockets."""
     e.until(lambda: not observe.rows(), lambda: f"{len(observe.rows())} sockets stay", patience=e.patience * 6)
 
 
@@ -50,7 +50,7 @@ def loopback(e):
 
 @case(hosts=HERE)
 def every_own_address(e):
-    """Any address of 127.0.0.0/8 and of the namespace, connected to each other."""
+    """Connections between any addresses of 127.0.0.0/8 and of the namespace."""
     hosts = ["fd77::1", "fd77::2", "::1"] if e.six else ["10.77.0.1", "10.77.0.2", "127.0.0.1", "127.9.8.7"]
     for to in hosts:
         listener = e.listen(host=to)
@@ -69,8 +69,8 @@ def every_own_address(e):
 
 @case(hosts=HERE)
 def wildcards(e):
-    """A connection to the wildcard address reaches this host; a listener on it is reached by every
-    address."""
+    """A connection to the wildcard address reaches this host; a listener on the wildcard address is
+    reached by every address."""
     listener = e.listen(host=e.any)
     for host in (e.loopback, e.here, e.there, e.any):
         near = e.socket()
@@ -83,7 +83,8 @@ def wildcards(e):
 
 @case(hosts=HERE, families=("v6",))
 def mapped(e):
-    """An IPv6 socket that uses IPv4 addresses, connected to and from one of the IPv4 family."""
+    """An IPv6 socket that uses IPv4 addresses connects to an IPv4 socket, and the other way
+    round."""
     listener = e.listen(host="::")
     near = e.socket()
     near.connect(("::ffff:127.0.0.1", listener.port, 0, 0))
@@ -106,7 +107,8 @@ def refused(e):
 
 @case(hosts=HERE, reference=False)
 def without_rdma(e):
-    """No byte passes an RDMA device, and none is needed."""
+    """No byte of a local connection passes an RDMA device, and a local connection needs no
+    device."""
     before = rdma_packets()
     near, far = e.pair()
     task = e.task(pattern.send, near, 5, 2 * MIB, [100000])
@@ -131,7 +133,7 @@ def counted(e):
 
 @case(hosts=HERE, reference=False)
 def switched_off(e):
-    """With local_transport=0 a connection needs an RDMA device, but none exists."""
+    """With local_transport=0 a connection needs an RDMA device, but no device exists."""
     near, far = e.pair()
     listener = e.listen()
     netns.local_transport(False)
@@ -146,7 +148,7 @@ def switched_off(e):
 
 @case(hosts=HERE)
 def other_namespace(e):
-    """127.0.0.1 of another namespace is a different host."""
+    """127.0.0.1 of another namespace is another host."""
     listener = e.listen(host=e.loopback)
 
     def elsewhere():
@@ -168,8 +170,8 @@ def other_namespace(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def nothing_is_left(e):
-    """A namespace ends with connections in every state. Its counters, sockets and references to the
-    module end with it."""
+    """A namespace ends with connections in every state. Counters, sockets and module references of
+    the namespace end with it."""
     before = references()
 
     def lives_and_dies():
@@ -204,7 +206,7 @@ def references():
 
 @case(hosts=HERE, timeout=60)
 def killed(e):
-    """A process dies while it sends: its peer reads the sent bytes, then the end of the stream."""
+    """A process dies while it sends: the peer reads the sent bytes, then the end of the stream."""
     listener = e.listen(host=e.loopback)
 
     def send_on():
@@ -231,7 +233,7 @@ def killed(e):
 
 @case(hosts=HERE, timeout=60)
 def killed_reader(e):
-    """A sender gets an error when its peer dies with bytes unread."""
+    """A sender gets an error when the peer dies with bytes unread."""
     listener = e.listen(host=e.loopback)
 
     def read_a_little():
@@ -279,7 +281,7 @@ def nobody_looks(e):
 
 @case(hosts=HERE)
 def watched_later(e):
-    """SIGIO for bytes that arrive at a socket that had no poller at its last call."""
+    """SIGIO reports bytes that arrive at a socket that had no poller at its last call."""
     near, far = e.pair()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     for _ in range(5):
@@ -307,8 +309,8 @@ def nobody_looked(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are established when it has space. (TCP drops some of these
-    connections, with SYN cookies.)"""
+    """Connections beyond the backlog are established when the backlog has space. (TCP drops some of
+    these connections, with SYN cookies.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
     for _ in range(5):
@@ -325,7 +327,7 @@ def full_backlog(e):
 
 @case(hosts=HERE, reference=False, timeout=180)
 def many(e):
-    """500 connections at once, with data both ways."""
+    """500 connections at once, each with data in both directions."""
     listener = e.listen(backlog=1024)
     pairs = [e.pair(listener) for _ in range(500)]
     for number, (near, far) in enumerate(pairs):
@@ -342,7 +344,7 @@ def many(e):
 
 @case(hosts=HERE, timeout=120)
 def large(e):
-    """16 MiB each way at once, in pieces of many sizes."""
+    """16 MiB in each direction at once, in sends of many sizes."""
     near, far = e.pair()
     total = 16 * MIB
     tasks = [e.task(pattern.send, near, 1, total, [1, 100, 4096, 65536, 300001]),
@@ -354,8 +356,8 @@ def large(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def few_sends_a_connection(e):
-    """A connection with a few large sends copies once instead of twice from 1 MiB on, without
-    measuring."""
+    """Large sends of a connection copy once instead of twice from 1 MiB on, without earlier
+    measurements."""
     for size, direct in ((MIB - 1, False), (MIB, True), (4 * MIB, True)):
         near, far = e.pair()
         task = e.task(far.recv_exactly, 2 * size)
@@ -370,7 +372,7 @@ def few_sends_a_connection(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def to_itself(e):
-    """Both ends receive bytes into the buffer that they are sent from."""
+    """Each end receives bytes into the buffer from which it sends."""
     near, far = e.pair()
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     shared = bytearray(pattern.Pattern(3).at(0, MIB))
@@ -399,7 +401,7 @@ def without_any_device(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=120)
 def unload(e):
-    """The module unloads when its local connections are closed."""
+    """The module can be unloaded once its local connections are closed."""
     settled(e)
     near, far = e.pair()
     near.send(bytes(100000))
@@ -420,8 +422,8 @@ def unload(e):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def small_ones(e):
-    """Small messages that wait until earlier ones are drained: each call sends all of them; without
-    a call, a timer sends them."""
+    """Small messages wait until earlier messages are drained: each call sends all waiting messages;
+    without a call, a timer sends them."""
     near, far = e.pair()
     for byte in (b"a", b"b", b"c"):
         near.send(byte)
@@ -435,7 +437,7 @@ def small_ones(e):
         for byte in (b"g", b"h", b"i"):
             near.send(byte)
         got = b""
-        while len(got) < 3:     # what was given is less than what was asked for: no more is there until the next edge
+        while len(got) < 3:     # the pipe got less than requested: more bytes arrive only with the next edge
             e.check(watch.poll(10), f"no edge after {got}")
             got += far.recv(10)
         e.equal(got, b"ghi", "at edges")

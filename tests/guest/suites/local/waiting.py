@@ -33,8 +33,8 @@ def sends(sock, seed, total, sizes):
 
 @case(hosts=HERE, timeout=60)
 def lowat_of_much(e):
-    """A reader polls for as many bytes as its buffer holds, and reads half of them at a time: the
-    sender is woken for the next bytes."""
+    """A reader polls for as many bytes as its buffer holds, and reads half of them at a time: each
+    read wakes the sender for the next bytes."""
     sent = []
     for way in (pattern.send, sends):
         near, far = e.pair()
@@ -54,7 +54,7 @@ def lowat_of_much(e):
 
 @case(hosts=HERE, timeout=60)
 def lowat_raised(e):
-    """SO_RCVLOWAT makes a full receive buffer larger: the sender is woken."""
+    """SO_RCVLOWAT enlarges a full receive buffer, which wakes the sender."""
     near, far = e.pair()
     task = e.task(pattern.send, near, 1, 8 * MIB, [100000]).wait_asleep("sendto")
     far.setsockopt(SOL, consts.SO_RCVLOWAT, 2 * MIB)
@@ -76,7 +76,8 @@ def memory_in_time(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def idle_memory(e):
-    """A sender that lacks memory gets what idle connections keep for their next bytes."""
+    """A sender that lacks memory gets the memory that idle connections keep for their next
+    bytes."""
     pairs = [e.pair() for _ in range(10)]
     for near, far in pairs:
         e.fill(near)
@@ -91,7 +92,7 @@ def idle_memory(e):
 
 @case(hosts=HERE, timeout=120)
 def block_behind_urgent(e):
-    """A call that does not wait finds nothing, or bytes of a block: never EFAULT."""
+    """A non-blocking call returns EAGAIN or bytes of a block, and never EFAULT."""
     near, far = e.pair()
     if e.sdp:
         near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
@@ -115,7 +116,7 @@ def block_behind_urgent(e):
 
 @case(hosts=HERE, timeout=60)
 def splice_before_lowat(e):
-    """splice(2) returns the bytes that there are, whatever SO_RCVLOWAT is."""
+    """splice(2) returns the available bytes, whatever SO_RCVLOWAT is."""
     near, far = e.pair()
     reader, writer = os.pipe()
     far.setsockopt(SOL, consts.SO_RCVLOWAT, 1000)
@@ -131,8 +132,8 @@ def splice_before_lowat(e):
 
 @case(hosts=HERE, timeout=60)
 def two_senders(e):
-    """Two processes send on one socket: the call with fewer bytes does not wait until the other's
-    are read."""
+    """Two processes send on one socket: the call with fewer bytes does not wait until the peer
+    reads the bytes of the other call."""
     before, few, many = 100000, 2 * MIB, 64 * MIB
     early = []
     for _ in range(3):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Lifetime of a mapping: it exists from `sdpctl map add` to its end, only while the protocol
-exists, and never partially."""
+"""Lifetime of a mapping: it exists from `sdpctl map add` until its removal, only while the protocol
+exists, and is never partial."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def pinned(e):
 
 @case(reference=False, families=("v4",))
 def refused(e):
-    """Wrong mappings are refused with an error message, and without any effect."""
+    """sdpctl refuses wrong mappings with an error message, and without any effect."""
     needs(e)
     mount(e)
     for words, user, complaint in (
@@ -128,8 +128,8 @@ BTF = pathlib.Path("/sys/kernel/btf")
 
 @case(reference=False, families=("v4",))
 def other_kernels(e):
-    """On kernels that lack a feature, an error names it, and no socket is mapped. The test
-    simulates such kernels by false replies."""
+    """On kernels that lack a feature, sdpctl prints the name of the feature, and no socket is
+    mapped. The test simulates kernels without a feature by false replies."""
     needs(e)
     btf = (BTF / "vmlinux").read_bytes()
     hook, function = b"update_socket_protocol", b"inet6_register_protosw"
@@ -150,7 +150,8 @@ def other_kernels(e):
             (BTF / "vmlinux").write_bytes(told)
         return control("add", "--program", "one")
 
-    # a function that BPF programs may not modify, named like the one that they may modify
+    # a function that BPF programs may not modify, named like the function that BPF programs may
+    # modify
     other = hook.upper()
     swapped = renamed(update_socket_protocol=other).replace(b"\0%s\0" % function, b"\0%s\0" % hook).replace(b"\0%s\0" % other, b"\0%s\0" % function)
     for told, complaint in (
@@ -172,8 +173,8 @@ def insmod(*words):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_the_module(e):
-    """While the module is not loaded, sockets are TCP sockets and work; after loading they are
-    mapped again."""
+    """While the module is not loaded, mapped programs use TCP; once the module is loaded again,
+    their sockets are mapped again."""
     protocol = needs(e)
     e.until(lambda: REFERENCES.read_text() == "0\n", "the end of all sockets", patience=e.patience * 6)
     try:
@@ -202,7 +203,7 @@ def without_the_module(e):
 
 
 def talks(name):
-    """A connection of a program of that name to itself. Returns the bytes that the program has
+    """A program of the given name connects to itself. Returns the bytes that the program has
     received."""
     with open("/proc/self/comm", "w") as file:
         file.write(name)
