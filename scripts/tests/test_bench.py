@@ -184,6 +184,21 @@ class Spread(unittest.TestCase):
         self.assertEqual([bench.sample_count(point, 5) for point in (small, large, latency)], [5, 1, 5])
 
 
+class WarningsOfRxe(unittest.TestCase):
+    RXE = "[  9.1] WARNING: drivers/infiniband/sw/rxe/rxe_task.c:249 at rxe_sched_task+0x4/0x5 [rdma_rxe], CPU#1: kworker/u8:1/9"
+    MODULES = "[  9.1] Modules linked in: ib_sdp(OE) rdma_rxe"
+
+    def test_only_those_without_a_function_of_the_module(self):
+        trace = "[  9.1]  rxe_receiver+0x1/0x2 [rdma_rxe]"
+        self.assertEqual(bench.warnings_of_rxe("\n".join((self.RXE, self.MODULES, trace))), [self.RXE])
+        for other in ("[  9.1]  post_send+0x1/0x2 [ib_sdp]", "[  9.2] BUG: kernel NULL pointer dereference, address: 0",
+                      "[  9.2] WARNING: net/core/sock.c:1 at sock_free"):
+            self.assertIsNone(bench.warnings_of_rxe("\n".join((self.RXE, self.MODULES, other))))
+
+    def test_none(self):
+        self.assertIsNone(bench.warnings_of_rxe("[  1.0] ib_sdp: loaded"))
+
+
 class Clock(unittest.TestCase):
     def test_only_one_with_small_steps(self):
         inside.good_clock("tsc")
