@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs without SDP support, started as usual: with a mapping they use SDP."""
+"""Programs without SDP support, started as usual, use SDP if a mapping matches them."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,8 @@ def folder():
 
 @case(reference=False, timeout=120)
 def http(e):
-    """Python's own web server and client. If either of the two is not mapped, both use TCP."""
+    """Python's own web server and client. If only one of the two programs is mapped, both use
+    TCP."""
     needs(e)
     with folder() as path:
         # the name of a program is that of its file

@@ -14,7 +14,7 @@ TCP, MPTCP, NOBODY = socket.IPPROTO_TCP, socket.IPPROTO_MPTCP, 65534
 
 @case(reference=False)
 def kinds(e):
-    """IPv4 and IPv6 streams of TCP or MPTCP are mapped, and no other sockets."""
+    """IPv4 and IPv6 streams of TCP or MPTCP are mapped; other sockets are not."""
     family, flags = (socket.AF_INET6 if e.six else socket.AF_INET), socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     plain = (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, socket.IPPROTO_UDP), (socket.SOCK_RAW, TCP)
     before = [protocol_of(family, *words) for words in plain]
@@ -71,7 +71,7 @@ def users(e):
 
 @case(reference=False, families=("v4",))
 def cgroups(e):
-    """Processes in the cgroup and in any below it."""
+    """`--cgroup` selects processes in the cgroup and in any cgroup below."""
     needs(e)
     with Group(e) as group:
         with Mapping(e, "--cgroup", group.path) as mapping:
@@ -87,7 +87,7 @@ def options(name, values):
 
 @case(reference=False, families=("v4",))
 def many(e):
-    """A list with its maximum of entries: the last one works like the first."""
+    """A list with the maximum number of entries: the last entry works like the first."""
     needs(e)
     names = [f"program{n}" for n in range(250)]
     with Mapping(e, *options("program", names)) as mapping:

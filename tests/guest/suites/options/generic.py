@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOL_SOCKET: every option, set and get."""
+"""SOL_SOCKET: sets and gets every option."""
 
 import select
 import socket
@@ -62,7 +62,7 @@ def lengths(e):
 
 @case
 def buffers(e):
-    """SO_SNDBUF and SO_RCVBUF: doubled, bounded; the FORCE variants are refused without
+    """SO_SNDBUF and SO_RCVBUF are doubled and bounded; the FORCE variants are refused without
     privilege."""
     for name in ("SO_SNDBUF", "SO_RCVBUF"):
         option = getattr(socket, name)
@@ -94,7 +94,7 @@ def low_water(e):
     e.note("at first", sock.get(SOL, socket.SO_RCVLOWAT))
     for value in (100, 0):
         e.note(f"set {value}", (e.error(sock.set, SOL, socket.SO_RCVLOWAT, value), sock.get(SOL, socket.SO_RCVLOWAT)))
-    for value in (-5, 1 << 30):         # as much as the receive buffer may hold
+    for value in (-5, 1 << 30):         # as many bytes as the receive buffer may hold
         e.note(f"set {value}", (e.error(sock.set, SOL, socket.SO_RCVLOWAT, value),
                                 sock.get(SOL, socket.SO_RCVLOWAT) >= 4096))
     e.note("sending", (sock.get(SOL, socket.SO_SNDLOWAT), e.error(sock.set, SOL, socket.SO_SNDLOWAT, 5)))
@@ -173,7 +173,7 @@ def errors_are_told_once(e):
 
 @case
 def filters(e):
-    """Programs that attach a filter to a stream."""
+    """Programs that attach a socket filter to a stream."""
     sock = e.socket()
     e.note("none to remove", e.error(sock.set, SOL, consts.SO_DETACH_FILTER, 0))
     e.note("lock", e.error(sock.set, SOL, consts.SO_LOCK_FILTER, 1))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Properties that an accepted socket inherits from its listener, and those that it does not."""
+"""Properties that an accepted socket inherits from its listener, and properties that it does not
+inherit."""
 
 import os
 import socket
@@ -42,7 +43,7 @@ def from_listener(e):
 
 @case
 def set_after_listen(e):
-    """Options set between listen() and the connection are inherited, later ones are not."""
+    """Accepted sockets inherit options set before the connection, and not options set later."""
     listener = e.listen()
     listener.set(SOL, socket.SO_KEEPALIVE, 1)
     listener.set(TCP, socket.TCP_NODELAY, 1)

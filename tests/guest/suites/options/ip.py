@@ -74,7 +74,8 @@ def priority_by_class(e):
 
 @case
 def data_with_class(e):
-    """A connection with a traffic class and a priority works, also if they are changed later."""
+    """A connection with a traffic class and a priority works, even if the program changes both
+    later."""
     level, option = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
 
     def prepare(sock):
@@ -104,7 +105,7 @@ def hops(e):
 
 @case
 def receive_options(e):
-    """Options that request control messages: accepted, and without effect on a stream's data."""
+    """Options that request control messages are accepted, and have no effect on a stream's data."""
     near, far = e.pair()
     asked = [(IP, 8), (IP, 13), (IP, 12)] if not e.six else [(IPV6, 49), (IPV6, 66), (IPV6, 51)]
     e.note("set", [e.error(far.set, level, option, 1) for level, option in asked])
@@ -139,7 +140,7 @@ def control_messages(e):
 
 @case(families=("v6",))
 def of_a_mapped_connection(e):
-    """A v4-mapped connection accepts IPv4's options too."""
+    """A v4-mapped connection also accepts IPv4's options."""
     listener = e.listen(host="::")
     near = e.socket()
     near.connect(("::ffff:10.77.0.2", listener.port, 0, 0))
@@ -151,7 +152,7 @@ def of_a_mapped_connection(e):
 
 @case
 def no_membership(e):
-    """Multicast groups are for datagrams: none is joined."""
+    """Multicast groups are for datagrams: a stream joins none."""
     sock = e.socket()
     if e.six:
         group = socket.inet_pton(socket.AF_INET6, "ff02::77") + struct.pack("=I", 0)
@@ -165,8 +166,8 @@ def no_membership(e):
 
 @case
 def nothing_promised(e):
-    """Options that packets over RDMA cannot have are refused. A value that requests nothing is
-    accepted."""
+    """Options that RDMA packets cannot implement are refused. An option value that requests nothing
+    is accepted."""
     why = "IPsec and extension headers are not for RDMA packets"
     level, policies = (IPV6, (34, 35)) if e.six else (IP, (16, 17))
     sock = e.socket()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOL_TCP: TCP's options, if they have a meaning on SDP, and SDP's own."""
+"""SOL_TCP: TCP's options that have a meaning on SDP, and SDP's own options."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ from lib.registry import case
 TCP = socket.IPPROTO_TCP
 INT = (1 << 31) - 1
 
-# Options with a meaning on SDP. All others may be refused as unknown.
+# Options with a meaning on SDP. All other options may be refused as unknown.
 MEANT = {socket.TCP_NODELAY, socket.TCP_CORK, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT,
          socket.TCP_USER_TIMEOUT, socket.TCP_QUICKACK, socket.TCP_INFO, socket.TCP_DEFER_ACCEPT, socket.TCP_SYNCNT,
          socket.TCP_LINGER2, consts.TCP_INQ}
@@ -29,7 +29,7 @@ def attempt(e, sock, option, value):
 
 @case
 def every_number(e):
-    """Options 1 to 79: set to 1, and read."""
+    """Sets options 1 to 79 to 1, and reads them."""
     for option in range(1, 80):
         expected = {} if option in MEANT else \
             {"sdp": OneOf(SAME, "ENOPROTOOPT", "EOPNOTSUPP"), "because": "it means nothing on SDP"}
@@ -61,7 +61,7 @@ def values(e):
 
 @case
 def values_connected(e):
-    """As `values`, on a connection; data is still transferred afterwards."""
+    """As `values`, on a connection; the connection transfers data afterwards."""
     near, far = e.pair()
     for name, tries in (("TCP_NODELAY", (1, 0)), ("TCP_CORK", (1, 0)), ("TCP_KEEPIDLE", (100,)),
                         ("TCP_KEEPINTVL", (10,)), ("TCP_KEEPCNT", (3,)), ("TCP_USER_TIMEOUT", (9000,)),
@@ -89,7 +89,7 @@ def deferring(seconds):
 
 @case
 def defer_accept_until_data(e):
-    """A connection waits for its first bytes before accept() returns it."""
+    """With TCP_DEFER_ACCEPT, accept() returns a connection only after its first bytes."""
     listener = e.listen(prepare=deferring(60))
     silent, talker = e.connect(listener), e.connect(listener)
     talker.send(b"first")
@@ -144,7 +144,7 @@ def defer_accept_of_nobody(e):
 
 @case
 def defer_accept_and_gone(e):
-    """The listener closes while connections wait for their first byte: those connections are
+    """The listener closes while connections wait for their first byte: these connections are
     reset."""
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
@@ -242,7 +242,7 @@ def info(e):
 
 @case
 def zcopy_threshold(e):
-    """SDP_ZCOPY_THRESH: 0 (off), or from a page to 1 MiB."""
+    """SDP_ZCOPY_THRESH accepts 0 (off), and values from a page to 1 MiB."""
     sock = e.socket()
     option = consts.SDP_ZCOPY_THRESH
     for value, result in ((0, "ok"), (4096, "ok"), (65536, "ok"), (1 << 20, "ok"), (1, "EINVAL"), (4095, "EINVAL"),
@@ -303,7 +303,7 @@ def nodelay_is_prompt(e):
 
 @case
 def no_ulp(e):
-    """No ULP is set: the name is empty."""
+    """The socket has no ULP: the name is empty."""
     sock = e.socket()
     for room in (0, 4, 16):
         e.note(f"room for {room}", e.error(calls.getsockopt, sock, TCP, consts.TCP_ULP, room))
@@ -311,7 +311,7 @@ def no_ulp(e):
 
 @case(timeout=60)
 def not_sent_lowat(e):
-    """The socket accepts little more than TCP_NOTSENT_LOWAT bytes before they can be sent."""
+    """The socket accepts little more than TCP_NOTSENT_LOWAT bytes before it can send bytes."""
     near, far = e.pair()
     near.set(TCP, consts.TCP_NOTSENT_LOWAT, 16384)
     near.setblocking(False)
@@ -320,7 +320,7 @@ def not_sent_lowat(e):
         with contextlib.suppress(BlockingIOError):
             while True:
                 near.send(bytes(65536))
-        # some bytes may have been sent since it was full
+        # the module may have sent some bytes since the buffer was full
         waits = calls.ioctl_int(near, consts.SIOCOUTQNSD)
         e.check(waits <= 16384 + (1 << 18), f"{waits} bytes wait")
         return waits >= 16384
@@ -342,7 +342,7 @@ OF_TIMES = "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_SYNCNT", "TCP_LI
 
 @case
 def of_the_namespace(e):
-    """Times that no option sets come from the namespace's sysctls."""
+    """Time limits that no option sets come from the namespace's sysctls."""
     def told(sock):
         return [sock.get(TCP, getattr(socket, name)) for name in OF_TIMES]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Effects of keepalive and user time-out: a wrong neighbour entry interrupts the link."""
+"""Effects of keepalive and user time-out, tested by a wrong neighbour entry that interrupts the
+link."""
 
 import contextlib
 import json
@@ -23,8 +24,8 @@ def unanswered(e):
 
 @contextlib.contextmanager
 def cut(e):
-    """Drops packets from this host to the peer for a while. Yields the number of bytes that were
-    `unanswered` before."""
+    """Drops packets from this host to the peer for a while. Yields the previous number of
+    `unanswered` bytes."""
     device = netns.device()
     right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
     netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
@@ -50,7 +51,7 @@ def keepalive(sock):
 
 @case(timeout=60)
 def idle_connection_lives(e):
-    """Probes that are answered change nothing."""
+    """Probes that the peer answers change nothing."""
     near, far = e.pair(prepare=keepalive)
     near.set(TCP, socket.TCP_KEEPCNT, 100)      # a busy machine may answer late
     e.note("quiet", near.mask_when(select.POLLIN, 4))
@@ -83,7 +84,7 @@ def dead_peer_is_noticed_after_shutdown(e):
 
 @case(reference=False, timeout=60)
 def nothing_is_due_when_lost(e):
-    """A socket that had held back bytes when its connection was lost, and is not closed, uses no
+    """A socket with held-back bytes, whose connection is lost and that is not closed, uses no
     processor time."""
     near, far = e.pair()
     near.set(TCP, socket.TCP_CORK, 1)
@@ -98,7 +99,7 @@ def nothing_is_due_when_lost(e):
 
 @case(timeout=90)
 def late_keepalive(e):
-    """Keepalive enabled when the connection is already idle."""
+    """Keepalive is enabled when the connection is already idle."""
     near, _ = e.pair()
     with cut(e) as before:
         keepalive(near)
@@ -108,7 +109,7 @@ def late_keepalive(e):
 
 @case(timeout=90)
 def user_timeout(e):
-    """Data that is not acknowledged for TCP_USER_TIMEOUT ends the connection."""
+    """A connection ends if the peer does not acknowledge data for TCP_USER_TIMEOUT."""
     near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_USER_TIMEOUT, 1500))
     near.send(b"x")
     far.recv(1)

@@ -22,7 +22,7 @@ SOL = socket.SOL_SOCKET
 SLOW = ("v4", "v6") if THOROUGH else ("v4",)
 # User ids without other sockets.
 CROWD, SERVER = 65534, 1
-# Kernel memory of one end of a connection, its buffers included, while they are empty.
+# Kernel memory of one end of an idle connection, including its empty buffers.
 PER_SOCKET = 200000
 
 
@@ -47,9 +47,9 @@ def echo(e, near, far, word=b"there and back"):
 
 @case(reference=False, families=SLOW, timeout=120)
 def many_connects(e):
-    """As many connects as two processors can start, to a backlog of 4 that is not accepted from.
-    The listener's side holds no more than the backlog, other listeners are served meanwhile, and
-    each connect that succeeds later is a connection."""
+    """As many connects as two processors can start go to a backlog of 4, without accept(2). The
+    listener's side holds no more connections than the backlog, other listeners are served
+    meanwhile, and each connect that succeeds later is a usable connection."""
     listener, other = e.listen(backlog=4), e.listen()
     near, far = e.pair(other)
     crowd, before, rounds = [], kernel_memory(), 0
@@ -72,9 +72,9 @@ def many_connects(e):
     grown = kernel_memory() - before
     e.check(grown < 400 * 100000, f"{grown} bytes for 400 connects that wait")
     e.until(lambda: observe.stats("peer")["- backlog full"] >= 100, "that requests were dropped")
-    # Most connections close; the others are accepted when the backlog has space, each at its next
-    # request. The last connections stay: a request is repeated for some 25 s, and a slow machine
-    # needs most of that for the rest.
+    # Most connections close; the others are accepted at their next request once the backlog has
+    # space. The last connections stay: a request is repeated for about 25 s, and a slow machine
+    # needs most of that time for the other connections.
     for sock in crowd[:-20]:
         sock.close()
     listener.setblocking(False)
@@ -93,7 +93,8 @@ def many_connects(e):
             sock = waiting.pop(fd)
             error = sock.get(SOL, socket.SO_ERROR)
             if error == errno.ETIMEDOUT:
-                # On a slow machine the client may stop repeating its request before: try again.
+                # On a slow machine the client may stop repeating its request earlier: the case
+                # tries again.
                 sock.close()
                 sock, late = e.socket(), late + 1
                 sock.setblocking(False)
@@ -149,8 +150,8 @@ def come_and_go(e):
         e.until(lambda: len(observe.rows("self")) == 0 and len(observe.rows("peer")) == 1, "the end of closed connections", e.patience * 9)
         levels.append(kernel_memory())
     e.note("connections per second", int(480 / (time.monotonic() - start)))
-    # The bound is a quarter of the memory of one connection, for each of 160: less than if one in
-    # four were leaked.
+    # The bound is a quarter of one connection's memory, times 160 connections: less than a leak of
+    # one connection in four.
     e.check(levels[2] - levels[1] < 160 * 20000, f"the kernel's memory after each round: {levels}")
     for server in servers:
         server.kill()
@@ -186,12 +187,12 @@ def clamour(e, port, count, told):
 
 @case(reference=False, families=SLOW, timeout=240)
 def crowd_of_thousands(e):
-    """Two thousand connections by a user with a limit of 150, to a server with the same limit. No
-    more connections exist at any time on either side, the excess is counted, and other users
+    """Two thousand connections by a user with a limit of 150, to a server with the same limit.
+    Neither side ever has more connections than the limit, the excess is counted, and other users
     connect and transfer all the time."""
     most, each, processes = 150, 500, 4
     listener, other = e.listen(backlog=64), e.listen()
-    # Accepted sockets belong to this user.
+    # Accepted sockets get the owner of the listener.
     os.fchown(listener.fileno(), SERVER, SERVER)
     quiet = kernel_memory()
 
@@ -237,14 +238,14 @@ def crowd_of_thousands(e):
         rate = each * processes / (time.monotonic() - start)
         refused = [child.result() for child in crowd]
     e.note("connections per second, others' rounds, sockets, refusals, bytes at most", (int(rate), rounds, held, refused, peak))
-    # rows are read one after another: each process may have replaced a socket meanwhile
+    # rows are read one after another: each process may have replaced a socket in the meantime
     seen = most + processes
     e.check(most // 2 < held["crowd"] <= seen and 0 < held["server"] <= seen, f"sockets by user at the most: {held}")
     e.check(all(refused), f"sockets refused to each: {refused}")
     gained = observe.stats()["- limit reached"] - before
     e.equal(gained, sum(refused), "refusals that are counted")
     e.check(rounds >= 20, f"others had {rounds} rounds")
-    # Counts both ends of all connections, and those being destroyed.
+    # Counts both ends of all connections, including connections that are being destroyed.
     e.check(peak < 3 * most * PER_SOCKET, f"{peak} bytes of the kernel's memory")
     server.kill()
     closing(listener, other, near, far)
@@ -255,8 +256,8 @@ def crowd_of_thousands(e):
 
 @case(reference=False, timeout=120)
 def limit_of_a_server(e):
-    """Connections beyond the limit of the server's namespace wait, disturb no others, and succeed
-    when others close."""
+    """Connections beyond the limit of the server's namespace wait, disturb no other connections,
+    and succeed when others close."""
     listener = e.listen()
     settled_pair = e.pair(listener)
     with parameter("max_sockets_per_net", 8):
@@ -284,8 +285,9 @@ def limit_of_a_server(e):
 
 @case(reference=False, timeout=120)
 def out_of_a_groups_memory(e):
-    """A process makes connections until its cgroup's memory is used up: its calls fail or it is
-    killed, its peers get the end, others continue, and everything is freed."""
+    """A process makes connections until the memory of its cgroup is used up: its calls fail or the
+    process is killed, its peers get the end of the stream, other processes continue, and all memory
+    is freed."""
     listener = e.listen(backlog=64)
     other = e.pair(listener)
     with Group(e) as group:
@@ -349,8 +351,8 @@ def out_of_a_groups_memory(e):
 
 @case(reference=False, families=("v4",), timeout=400, brief=False)
 def one_port(e):
-    """33,000 sockets at one port: the last takes no longer than the first, both to create and to
-    close."""
+    """33,000 sockets at one port: creating and closing the last socket takes no longer than the
+    first."""
     most, part = 33000, 1000
     resource.setrlimit(resource.RLIMIT_NOFILE, (most + 200, most + 200))
     first = e.socket().set(SOL, socket.SO_REUSEPORT, 1)

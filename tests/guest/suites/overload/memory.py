@@ -17,8 +17,7 @@ MIB = 1 << 20
 BLOCK = 64 << 10
 LIMIT = 8
 PAIRS = 20
-# Memory of a connection at the limit, both ends: a few small receive buffers, and a chunk to send
-# from.
+# Memory of both ends of a connection at the limit: a few small receive buffers, and one send chunk.
 LEAST = 64 << 10
 
 
@@ -36,8 +35,8 @@ def send_all_it_takes(e, sock, number, at=0):
 
 
 def fill_all(e, pairs, taken):
-    """Returns the number of bytes that each connection accepts without readers, until all are
-    full."""
+    """Returns the number of bytes that each connection accepts without readers, until all
+    connections are full."""
     while True:
         before = sum(taken)
         for number, (near, _) in enumerate(pairs):
@@ -48,7 +47,7 @@ def fill_all(e, pairs, taken):
 
 @case(reference=False, timeout=120)
 def bounded(e):
-    """Twenty writers whose readers do not read: their memory is limited, others continue, and new
+    """Twenty writers without readers: their memory is limited, other connections continue, and new
     connections are refused. When memory is available again, the waiting tasks wake, and all
     accepted bytes arrive."""
     listener = e.listen(backlog=32)
@@ -61,10 +60,11 @@ def bounded(e):
     with parameter("max_buffer_memory", LIMIT):
         fill_all(e, pairs, taken)
         e.check(LIMIT * MIB // 2 < in_use() <= most, f"{in_use()} bytes of buffers; the limit is {LIMIT * MIB}")
-        # The first connections have more than their share, and each one has some.
+        # The first connections have more than their share, and each later connection has some
+        # memory.
         e.check(min(taken) > 0, f"taken: {taken}")
         echo(e, *other)
-        # Sends far more than a connection may have at a time.
+        # Sends far more bytes than a connection may hold at a time.
         near, far = other
         writer = e.task(lambda: pattern.send(near, 77, 2 * MIB, [100000]))
         e.equal(pattern.receive(far, 77, 2 * MIB, [30000]), 2 * MIB, "bytes that come by and by")
@@ -108,8 +108,9 @@ def bounded(e):
 
 @case(reference=False, timeout=120)
 def idle(e):
-    """Connections that have sent much and keep buffers free them when others lack memory."""
-    e.needs_wire()      # where such sends go from memory to memory
+    """Connections that have sent much and keep buffers free these buffers when other connections
+    lack memory."""
+    e.needs_wire()      # sends of a local connection go from memory to memory
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(4)]
     for number, (near, far) in enumerate(pairs):
@@ -129,8 +130,8 @@ def idle(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def idle_after_blocks(e):
-    """Connections that have sent blocks free their memory regions and lists when they are idle.
-    The connections use blocks again afterwards."""
+    """Connections that have sent blocks free their memory regions and lists when idle.
+    The connections can use blocks again afterwards."""
     e.needs_wire()
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(20)]
@@ -159,7 +160,7 @@ def idle_after_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def at_the_listener(e):
-    """Without memory a connect request waits, and succeeds when memory is available again."""
+    """A connect request waits for memory, and succeeds when memory is available again."""
     listener = e.listen()
     late = e.socket()
     late.setblocking(False)
@@ -176,8 +177,8 @@ def at_the_listener(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nothing(e):
-    """No memory at all for buffers: existing connections continue, and new ones are refused at each
-    attempt."""
+    """Buffers get no memory at all: existing connections continue, and new connections are refused
+    at each attempt."""
     listener = e.listen()
     pair = e.pair(listener)
     with parameter("max_buffer_memory", 0):
@@ -186,7 +187,7 @@ def nothing(e):
             with e.socket() as late:
                 e.equal(e.error(late.connect, e.address(e.there, listener.port)), errno.errorcode[errno.ENOBUFS], "a new connection")
         near, far = pair
-        # Where TCP is possible, TCP is used.
+        # The connection uses TCP where TCP is possible.
         both = either.listen(e)
         with either.counts(e, tcp_limit=1):
             tcp = either.connect(e, both)

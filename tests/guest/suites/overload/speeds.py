@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Readers that never read, writers that never stop, and slow ones, next to others."""
+"""Readers that never read, writers that never stop, and slow readers, next to ordinary
+connections."""
 
 import socket
 
@@ -17,8 +18,8 @@ def buffered(sock, option):
 
 @case(reference=False, timeout=120)
 def nobody_reads(e):
-    """Thirty writers fill their buffers without readers: the number of bytes in between is limited,
-    others are served, and in the end all accepted bytes arrive."""
+    """Thirty writers without readers fill their buffers: the number of buffered bytes is limited,
+    other connections are served, and in the end all accepted bytes arrive."""
     listener = e.listen(backlog=32)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(30)]
@@ -36,7 +37,7 @@ def nobody_reads(e):
         def lies(near=near, far=far):
             return calls.ioctl_int(far, consts.SIOCINQ) + calls.ioctl_int(near, consts.SIOCOUTQ)
 
-        # received bytes are counted at both ends until they are acknowledged
+        # both ends count received bytes until the bytes are acknowledged
         e.until(lambda: lies() <= bounds[number], lambda: f"{lies()} bytes lie between them; the buffers are {bounds[number]}")
     grown = kernel_memory() - before
     e.check(grown <= 2 * sum(bounds), f"the kernel's memory grew by {grown}; the buffers are {sum(bounds)}")
@@ -55,8 +56,8 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=120)
 def one_slow(e):
-    """One of ten readers of the same listener reads byte by byte: the others end before it, and it
-    gets all bytes."""
+    """One of ten readers of the same listener reads byte by byte: the other readers finish earlier,
+    and the slow reader gets all bytes."""
     listener = e.listen(backlog=16)
     total = 2 * MIB
     pairs = [e.pair(listener) for _ in range(10)]
@@ -82,7 +83,7 @@ def one_slow(e):
 
 @case(reference=False, timeout=120)
 def blocks_that_nobody_takes(e):
-    """Senders with blocks to readers that do not read: pinned memory is limited, and unpinned at
+    """Senders send blocks to peers that do not read: pinned memory is limited, and is unpinned at
     the end."""
     listener = e.listen(backlog=16)
     other = e.pair(listener)

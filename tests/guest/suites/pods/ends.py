@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The end of a pod, whose network namespace goes with its processes."""
+"""The end of a pod, whose network namespace ends with the pod's processes."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def flood(sock):
 
 
 def drain(sock, blocks=None):
-    """Receives this number of blocks, or until the connection ends."""
+    """Receives the given number of blocks, or until the connection ends."""
     try:
         while blocks != 0 and sock.recv(BLOCK, socket.MSG_WAITALL):
             blocks = blocks and blocks - 1
@@ -35,7 +35,8 @@ def drain(sock, blocks=None):
 
 @case(reference=False, families=("v4",), timeout=120)
 def leaves_nothing(e):
-    """SIGKILL in transfers both ways: device and interface go, and no page stays pinned."""
+    """SIGKILL during transfers in both directions: device and interface disappear, and no page
+    stays pinned."""
     if not netns.local() or netns.is_one():
         e.skip("the pod needs a namespace of its own")
     netns.run("self", "ip link add pod0 mtu 9000 type veth peer name pod1 mtu 9000")

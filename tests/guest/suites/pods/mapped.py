@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs of a pod whose cgroup the node maps."""
+"""Programs of a pod whose cgroup is mapped by the node."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ PORT, SIZE = 7460, 1_000_000
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_cgroup(e):
-    """A static program uses SDP once its cgroup is mapped, and TCP before and after."""
+    """A static program uses SDP while its cgroup is mapped, and TCP before and afterwards."""
     protocol = needs(e)
     if not STATIC.exists():
         e.skip(f"{STATIC} is not built (scripts/programs)")

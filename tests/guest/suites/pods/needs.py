@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SDP in a pod needs nothing of the pod."""
+"""SDP in a pod requires no privilege or setting of the pod."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ TCP = socket.IPPROTO_TCP
 
 
 def ways(e):
-    """For sockets of family 27 and of IPPROTO_SDP: a function that makes one, and its
-    SO_PROTOCOL."""
-    # Sockets of family 27 have TCP's protocol number for programs that read it.
+    """For sockets of family 27 and of IPPROTO_SDP: a function that makes a socket, and the
+    SO_PROTOCOL of that socket."""
+    # SO_PROTOCOL of family 27 returns TCP's number.
     return (lambda where="self": e.socket(where), TCP), (lambda where="self": either.make(e, where=where), either.SDP)
 
 
@@ -25,7 +25,7 @@ def eager(sock):
 
 
 def exchange(e, make, memlock):
-    """Sends SIZE bytes each way between a pod and the other host.
+    """Sends SIZE bytes in each direction between a pod and the other host.
 
     Returns SO_PROTOCOL, sets of capabilities and SDP_INFO of the pod's end."""
     listener = make("peer")
@@ -52,7 +52,7 @@ def exchange(e, make, memlock):
 
 @case(reference=False, timeout=120)
 def nothing(e):
-    """Zero copy up to RLIMIT_MEMLOCK, and copies with nothing to lock."""
+    """Sends use zero copy up to RLIMIT_MEMLOCK, and copy if no memory may be locked."""
     for make, protocol in ways(e):
         def attempt(make=make, protocol=protocol):
             was, capabilities, info = exchange(e, make, pod.MEMLOCK)
@@ -66,7 +66,8 @@ def nothing(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def on_macvlan(e):
-    """A pod with a macvlan of the node's device: rxe gets none of its frames, so TCP is used."""
+    """A pod with a macvlan of the node's device uses TCP, because rxe receives no frames of the
+    macvlan."""
     subprocess.run(["modprobe", "macvlan"], check=True)
     netns.run("self", f"ip link add link {netns.device()} name pod0 type macvlan mode bridge")
     listener = either.make(e, where="peer")

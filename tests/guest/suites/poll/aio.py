@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""IOCB_CMD_POLL of the kernel's AIO, as Seastar uses it: a poller may wait in one queue only."""
+"""IOCB_CMD_POLL of the kernel's AIO, as Seastar uses it: such a poller may wait in only one
+queue."""
 
 import ctypes
 import os
@@ -33,7 +34,8 @@ class Aio:
         self._call("io_submit", self._context, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(control))))
 
     def events(self, seconds):
-        """Returns the mask of the next completed poll; None if none completes in that time."""
+        """Returns the mask of the next completed poll, or None if no poll completes within the time
+        limit."""
         event, time = ctypes.create_string_buffer(32), struct.pack("qq", *divmod(int(seconds * 1e9), 10**9))
         if not self._call("io_getevents", self._context, 0 if not seconds else 1, 1, event, time):
             return None

@@ -27,8 +27,8 @@ def now(poller):
 
 
 def soon(e, poller, bits=0):
-    """Returns the next event mask that contains these bits. An edge-triggered event with fewer bits
-    may come first."""
+    """Returns the next event mask that contains the requested bits. An edge-triggered event with
+    fewer bits may come first."""
     while True:
         ready = poller.poll(e.patience)
         e.check(ready, "epoll was never answered")
@@ -72,13 +72,14 @@ def edge(e):
     e.note("fresh data", soon(e, poller))
     far.shutdown(socket.SHUT_WR)
     e.note("end", soon(e, poller))
-    # the change of the state and the readable end may cause two wakeups, but not more
+    # the state change and the readable end of the stream may cause two wakeups, but not more
     e.note("end, not for ever", now(poller) and now(poller) and now(poller))
 
 
 @case(timeout=60)
 def edge_beside_a_poller(e):
-    """Each byte is an edge, even if another process polls the socket, which has an owner."""
+    """Each byte is an edge, even if another process polls the socket and the socket has an
+    owner."""
     near, far = e.pair()
     fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
     poller = watch(near, IN | ET)
@@ -121,7 +122,7 @@ def edge_of_writing(e):
 
 @case
 def edge_wakeups(e):
-    """One wakeup for each awaited message, and no others."""
+    """An epoll sleeper gets one wakeup for each awaited message, and no other wakeups."""
     near, far = e.pair()
     poller = watch(near, IN | ET)
     wakes = 0
@@ -139,7 +140,7 @@ def edge_wakeups(e):
 
 @case
 def edge_in_out(e):
-    """With IN and OUT requested, an edge of either reports both."""
+    """If IN and OUT are requested, an edge of either event reports both."""
     near, far = e.pair()
     poller = watch(near, IN | OUT | RDHUP | ET)
     e.note("at first", soon(e, poller))
@@ -187,7 +188,7 @@ def exclusive(e):
 
 @case
 def events_of_ends(e):
-    """Events that an edge-triggered sleeper gets for each kind of end."""
+    """Events that an edge-triggered sleeper gets for each way in which a connection ends."""
     for name in ("end", "close", "reset", "own", "unread"):
         near, far = e.pair()
         if name == "unread":
@@ -243,7 +244,7 @@ def connect_edges(e):
 
 @case
 def closed_while_watched(e):
-    """A socket leaves the set when its last descriptor is closed."""
+    """A socket leaves the epoll set when its last descriptor is closed."""
     near, far = e.pair()
     poller = watch(near, IN)
     far.send(b"x")
@@ -254,7 +255,7 @@ def closed_while_watched(e):
 
 @case
 def nested(e):
-    """An epoll that watches an epoll that watches the socket."""
+    """An epoll instance watches another epoll instance, which watches the socket."""
     near, far = e.pair()
     inner = watch(near, IN)
     outer = select.epoll()
@@ -276,7 +277,7 @@ def in_two_sets(e):
 
 @case
 def end_alone(e):
-    """A poller that requests only the end of the stream gets it, also by poll(2)."""
+    """A poller that requests only the end of the stream gets that event, also by poll(2)."""
     near, far = e.pair()
     watched = watch(near, RDHUP | ET)
     polled = select.poll()
@@ -308,8 +309,8 @@ def about_nothing(e):
 
 @case
 def nobody_asks(e):
-    """A program polls and then is busy elsewhere: the kernel sends its bytes, receives bytes, and
-    delivers signals.
+    """A program polls once and then does not call the socket: the kernel sends the program's bytes,
+    receives bytes, and delivers signals.
     """
     near, far = e.pair()
     watched = watch(near, IN | OUT | ET)
@@ -342,7 +343,7 @@ def each_wakes_all(e):
 
 @case
 def echo_server(e):
-    """A small edge-triggered server: many connections, each gets its own text back."""
+    """A small edge-triggered server has many connections, each of which gets its own text back."""
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     poller = watch(listener, IN | ET)

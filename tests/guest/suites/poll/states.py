@@ -79,7 +79,7 @@ def connected(e):
     e.note("full", by_all(near))
     far.send(b"data")
     e.wait(near)
-    # credits in the data message may have freed space, so this fills the socket again
+    # credits in the data message may have freed space, so the socket is filled again
     e.fill(near)
     e.note("full, with data", by_all(near))
 
@@ -120,7 +120,7 @@ def ended_and_full(e):
     e.fill(near)
     far.shutdown(socket.SHUT_WR)
     e.wait_mask(near, "RDHUP")
-    # credits in the last message may have freed space, so this fills the socket again
+    # credits in the last message may have freed space, so the socket is filled again
     e.fill(near)
     e.note("peer ended, full", by_all(near))
     near.shutdown(socket.SHUT_WR)
@@ -162,7 +162,7 @@ def asked_bits(e):
 
 @case
 def many_at_once(e):
-    """One poll(2) of many sockets returns the correct events of each."""
+    """One poll(2) of many sockets returns the correct events of each socket."""
     listener = e.listen(backlog=64)
     pairs = [e.pair(listener) for _ in range(24)]
     poller = select.poll()

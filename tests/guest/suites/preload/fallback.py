@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Peers, rules or kernels without SDP: programs under sdp-run use TCP without an error."""
+"""Programs under sdp-run use TCP without an error if the peer, the rules or the kernel exclude
+SDP."""
 
 import os
 import socket
@@ -12,14 +13,14 @@ from lib.programs import Program
 from lib.registry import case
 
 PORT = 7310
-# A blocking client, and one that connects like event loops.
+# A blocking client, and a client that connects like event loops.
 CLIENTS = ("blocking", "selectors")
 # The library's only output in a guest without the module.
 ABSENT = f"the kernel has no SDP (the module ib_sdp is not loaded: it is not installed for kernel {os.uname().release}); sockets are TCP"
 
 
 def output(program, patience):
-    """Returns the output of a client, and that of the library."""
+    """Returns the output of a client, and the output of the library."""
     out, err = program._process.communicate(timeout=patience)
     if program._process.returncode:
         raise RuntimeError(f"{program.name}: {out}{err}")
@@ -103,8 +104,8 @@ def rules_decide(e):
 
 @case(reference=False, timeout=60)
 def sdp_only(e):
-    """A client whose rules are SDP alone does not fall back, and such a server accepts no TCP
-    connection."""
+    """A client whose rules allow only SDP does not fall back to TCP, and a server with such rules
+    accepts no TCP connection."""
     serving = Program(e, under(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "use sdp server * *:*\n"), "peer")
     wait_for_listener(e, PORT, tcp=False, sdp=True)
     with e.tcp() as plain:
@@ -143,7 +144,8 @@ def a_mistake_in_the_rules(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_the_module(e):
-    """TCP at both ends, and one log line about it; after loading the module, SDP is used again."""
+    """Both ends use TCP, and the library logs one line; after the module is loaded, programs use
+    SDP again."""
     unload(e)
     try:
         for how in ("blocking", "selectors"):
@@ -163,7 +165,7 @@ def without_the_module(e):
     e.equal(carried.sent(), 100000, "bytes that SDP sent")
 
 
-# Connects once for each new file, and prints the protocol.
+# Connects once for each new file, and prints the protocol of the connection.
 AGAIN = """
 import os, socket, sys, time
 host, port, *files = sys.argv[1:]
@@ -219,8 +221,8 @@ def the_module_goes_and_comes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def another_number(e):
-    """The library finds the module's number of IPPROTO_SDP. If the module has no such number, the
-    library prints one line, and sockets use TCP."""
+    """The library finds the module's number of IPPROTO_SDP. If the module has no number for
+    IPPROTO_SDP, the library prints one line, and sockets use TCP."""
     for number in (260, 0):
         unload(e)
         load(f"ipproto={number}")
@@ -240,7 +242,7 @@ def another_number(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def addresses_of_servers(e):
-    """Rules match the address of bind(), also if the socket connects afterwards."""
+    """Rules match the address of bind(), even if the socket connects afterwards."""
     rules = f"use tcp server * {e.there}:*\nuse sdp client * *:*\nuse sdp server * *:{PORT + 1}\n"
     for port, sdp, tcp in ((PORT, False, True), (PORT + 1, True, False)):
         host = e.there if tcp else e.any
@@ -260,7 +262,7 @@ def addresses_of_servers(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nothing_hidden(e):
-    """The program has the descriptors that it has created, and no others."""
+    """The program has only the descriptors that it has created."""
     listing = "import os, socket; s = [socket.socket() for _ in range(3)]; s[0].bind(('', 0)); s[0].listen(1); print(len(os.listdir('/proc/self/fd')))"
     counts = [Program(e, command).output(e.patience * 6) for command in (["python3", "-c", listing], under(e, ["python3", "-c", listing]))]
     e.equal(counts[1], counts[0], "descriptors under sdp-run, and without")

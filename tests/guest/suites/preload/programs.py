@@ -14,8 +14,8 @@ PORT = 7300
 
 
 def told(e, said):
-    """Returns a client's output, with SDP's SO_PROTOCOL replaced by TCP's: the only visible
-    difference."""
+    """Returns a client's output, with SDP's SO_PROTOCOL replaced by TCP's: no other difference is
+    visible."""
     words = said.split(" ")
     protocols = [word for word in words if word in (str(either.SDP), str(either.TCP))]
     e.equal(set(protocols), {str(either.SDP if e.sdp else either.TCP)} if protocols else set(), "what SO_PROTOCOL says")
@@ -38,19 +38,21 @@ def echo(e, server, client, count, size):
 
 @case(hosts=(1, 2), timeout=120)
 def threads(e):
-    """A thread for each connection; a blocking client."""
+    """A server with a thread for each connection, and a blocking client."""
     echo(e, "threads", "blocking", 3, 1000000)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def forks(e):
-    """A process for each connection; a client with a time limit, whose sockets do not block."""
+    """A server with a process for each connection, and a client with a time limit and non-blocking
+    sockets."""
     echo(e, "forks", "timeout", 4, 300000)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def started(e):
-    """A listener that subprocess.Popen() passes to another program, which uses it blocking."""
+    """subprocess.Popen() passes a listener to another program, which uses the listener in blocking
+    mode."""
     echo(e, "started", "blocking", 2, 100000)
 
 
@@ -62,7 +64,7 @@ def events(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def readiness(e):
-    """epoll at both ends, of sockets that are added before they are connected."""
+    """epoll at both ends, with sockets that are added before they are connected."""
     echo(e, "selectors", "selectors", 5, 200000)
 
 
@@ -82,7 +84,7 @@ def older_readiness(e):
 
 @case
 def one_machine(e):
-    """Both ends on this host, by the loopback address."""
+    """Both ends are on this host and use the loopback address."""
     before = netns.local_transport(True)
     carried = Carried() if e.sdp else None
     try:
@@ -116,7 +118,8 @@ def netcat(e):
 
 @case(timeout=60)
 def socat(e):
-    """A process for each connection, with its socket as another program's input and output."""
+    """A server starts a process for each connection, with the socket as input and output of another
+    program."""
     if not shutil.which("socat"):
         e.skip("socat is not installed")
     kind, host = ("TCP6", f"[{e.there}]") if e.six else ("TCP4", e.there)

@@ -12,14 +12,14 @@ from lib import calls, consts, either, netns, observe
 from lib.registry import case
 from lib.tracing import tracing
 
-# Number of sockets that makes a file take long to print.
+# Number of sockets at which printing a file takes long.
 SOCKETS = 2000
 ROWS = observe.ROWS, f"{observe.ROWS}_ipproto"
 KERNEL_ADDRESS = re.compile(r"\bffff[0-9a-f]{12}\b", re.I)
 
 
 def sdp_case(function):
-    """A case about properties of SDP alone."""
+    """A case about properties that only SDP has."""
     return case(function, reference=False)
 
 
@@ -42,7 +42,7 @@ def format(e):
 
 @sdp_case
 def states(e):
-    """A row for each socket that has an address, with its state."""
+    """Each socket with an address has a row that shows its state."""
     listener = e.listen()
     row = observe.row_of(listener, "peer")
     e.equal((row.local, row.remote[1], row.state), ((e.there, listener.port), 0, "LISTEN"), "the listener's row")
@@ -70,7 +70,7 @@ def connecting(e):
 
 @sdp_case
 def queues(e):
-    """The columns of the queues are the values of SIOCINQ and SIOCOUTQ."""
+    """The queue columns contain the values of SIOCINQ and SIOCOUTQ."""
     near, far = e.pair()
     near.send(b"x" * 1234)
     e.unread(far, 1234)
@@ -86,7 +86,7 @@ def queues(e):
 
 @sdp_case
 def owner(e):
-    """The uid is that of the socket's creator."""
+    """The uid in a row is the uid of the socket's creator."""
     def make():
         return observe.row_of(e.bound("self")).uid
     e.equal(e.as_user(make), 65534, "uid of nobody's socket")
@@ -104,7 +104,7 @@ def alone(e):
 
 @sdp_case
 def gone(e):
-    """Closed sockets leave no row, once both ends are closed."""
+    """A closed socket leaves no row, once both ends are closed."""
     alone(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(10)]
@@ -229,7 +229,7 @@ def backlog_drops(e):
 
 @sdp_case
 def reading_under_way(e):
-    """The files may be read while connections are created and closed."""
+    """A program may read the files while connections are created and closed."""
     listener = e.listen(backlog=32)
     stop = []
 
@@ -252,8 +252,8 @@ def reading_under_way(e):
 
 @sdp_case
 def readers_hold_nobody_up(e):
-    """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes take the
-    same time with few sockets and with many."""
+    """Readers without privilege do not delay socket(2) and close(2). Reading the first 100 bytes
+    takes the same time with few sockets and with many."""
     if os.uname().release.endswith("-debug"):
         e.skip("times are only checked on the stock kernel")
     resource.setrlimit(resource.RLIMIT_NOFILE, (SOCKETS + 200, SOCKETS + 200))
@@ -338,7 +338,7 @@ def users_of_the_reader(e):
 
 @sdp_case
 def new_namespace(e):
-    """A later namespace has its own files, and closes its sockets when it ends."""
+    """A later namespace has its own files, and its sockets are closed when the namespace ends."""
     def inside():
         netns._call("unshare", netns.CLONE_NEWNET)
         e.equal(observe.rows(), [], "rows")

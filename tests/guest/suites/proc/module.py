@@ -80,7 +80,7 @@ def parameters(e):
 @case(reference=False, families=("v4",))
 def bounds(e):
     """Each parameter has the default of params.def, accepts its minimum and maximum, and refuses
-    values beyond and words."""
+    words and values out of bounds."""
     table = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
     rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), (0\d+),", table, re.M)
     folder = pathlib.Path("/sys/module/ib_sdp/parameters")
@@ -105,8 +105,8 @@ def bounds(e):
 
 @case(reference=False, families=("v4",))
 def bounds_when_loaded(e):
-    """A value out of bounds is clamped with a warning. The words `many` and the value ipproto=300
-    are refused."""
+    """The module clamps a value out of bounds with a warning. The words `many` and the value
+    ipproto=300 are refused."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     subprocess.run(["rmmod", "ib_sdp"], check=True)
     try:

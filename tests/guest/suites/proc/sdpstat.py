@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/sdpstat on the real files: it parses them, and shows the sockets."""
+"""tools/sdpstat on the real files: sdpstat parses the files, and shows the sockets."""
 
 import json
 import os
@@ -14,7 +14,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
 
 
 def sdpstat(e, *words, where="self", user=None):
-    """Returns the output of sdpstat. This needs the build of the host suite (cargo test)."""
+    """Returns the output of sdpstat. The suite needs the build of the host suite (cargo test)."""
     built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
     if not built:
         e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
@@ -27,7 +27,7 @@ def sdpstat(e, *words, where="self", user=None):
 
 @case(reference=False)
 def sockets(e):
-    """The rows of sdpstat are the sockets, with the processes that hold them."""
+    """The rows of sdpstat show each socket with the processes that hold it."""
     near, far = e.pair()
     near.send(b"x" * 1234)
     e.unread(far, 1234)
@@ -73,8 +73,9 @@ def details(e):
 
 @case(reference=False)
 def choices(e):
-    """Sockets of IPPROTO_SDP, including those switched to TCP, with their protocol."""
-    sdpstat(e, "sockets")               # skips if it is not built
+    """sdpstat shows sockets of IPPROTO_SDP with their protocol, including sockets that switched to
+    TCP."""
+    sdpstat(e, "sockets")               # skips the case if the module of the test is not built
     with either.parameters(ipproto_wait=5000, ipproto_memory=0):
         ends = [either.connect(e, either.listen(e, protocol)) for protocol in (either.SDP, either.TCP)]
     shown = {row["inode"]: row for row in json.loads(sdpstat(e, "sockets", "--json"))["sockets"]}
@@ -90,7 +91,7 @@ def choices(e):
 
 @case(reference=False)
 def statistics(e):
-    """The numbers of sdpstat are those of the file."""
+    """sdpstat prints the numbers of the file."""
     near, far = e.pair()
     near.sendall(b"x" * 5000)
     far.recv_exactly(5000)
@@ -125,8 +126,8 @@ def watching(e):
 
 @case(reference=False)
 def devices(e):
-    """`sdpstat devices` shows each port with its GIDs, the module's objects on it, and connections
-    by its addresses."""
+    """`sdpstat devices` shows each port with its GIDs, the module's objects on the device, and the
+    connections by the port's addresses."""
     e.needs_wire()
     ends = [e.pair() for _ in range(3)]
     for near, far in ends:
@@ -145,7 +146,8 @@ def devices(e):
 
 @case(reference=False, families=("v4",))
 def peers(e):
-    """`sdpstat peers` shows each host with its connections, their bytes, and reasons for TCP."""
+    """`sdpstat peers` shows each host with its connections, the bytes of these connections, and
+    reasons for TCP."""
     e.needs_wire()
     sdpstat(e, "peers")                 # skips if it is not built
     near, far = e.pair()

@@ -29,7 +29,7 @@ def sysctl_case(function):
 
 
 def sockets(e, most=10):
-    """Opens up to `most` sockets. Returns the number that the limits allow."""
+    """Opens up to `most` sockets. Returns the number of sockets that the limits allow."""
     kept = []
     for _ in range(most):
         try:
@@ -63,7 +63,7 @@ def copied(e):
 
 
 def within(e, **values):
-    """Returns the results of a new namespace with these values."""
+    """Returns the results of a new namespace with the given values."""
     def inside():
         netns.unshare()
         for name, value in values.items():
@@ -74,7 +74,7 @@ def within(e, **values):
 
 @sysctl_case
 def two_namespaces(e):
-    """Namespaces with different values behave differently, and do not affect a third one."""
+    """Namespaces with different values behave differently, and do not affect a third namespace."""
     before = netns.local_transport(True)
     try:
         here = defaults(e)
@@ -89,8 +89,8 @@ def two_namespaces(e):
 
 @sysctl_case
 def bounds(e):
-    """Each sysctl has the module's value until written. Values out of bounds, and words, fail with
-    EINVAL and have no effect."""
+    """Each sysctl has the module's value until the sysctl is written. Writing words and values out
+    of bounds fails with EINVAL and has no effect."""
     def inside():
         netns.unshare()
         e.equal({name for name, *_ in ROWS}, set(os.listdir(FOLDER)), "files")
@@ -122,8 +122,8 @@ def follows_the_module(e):
 
 @sysctl_case
 def owner(e):
-    """The owner of a container sets its sysctls without privilege on the host, and cannot exceed
-    the host's limits. Users without CAP_NET_ADMIN cannot set the sysctls."""
+    """The owner of a container sets the container's sysctls without privilege on the host, and
+    cannot exceed the host's limits. Users without CAP_NET_ADMIN cannot set the sysctls."""
     def inside():
         for name, value in {"max_sockets_per_user": 1000000, "max_sockets_per_net": -1, "async_send": 1, "sdp_keepalive_time": 33}.items():
             netns.sysctl(f"sdp/{name}", value)
@@ -158,7 +158,7 @@ def buffers(e):
 
 
 def over_budget(e):
-    """Returns true if memory of two connections at once was not pinned because of the limit."""
+    """Returns true if the limit prevented pinning the memory of two connections at once."""
     listener, before = e.listen("self", host=OWN), observe.stats()["pin over budget"]
     for _ in range(3):
         tasks = []
@@ -176,10 +176,10 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def lower_only(e):
-    """A value above the module's has no effect; a lower one has. Covers each parameter of
-    params.def that docs/parameters.md calls `lower only`, and rcvbuf_initial_size, which has a
-    limit as well."""
-    # For each parameter: the module's value, the namespace's, and the effect of both.
+    """A value above the module's value has no effect; a lower value has an effect. Covers each
+    parameter of params.def that docs/parameters.md calls `lower only`, and rcvbuf_initial_size,
+    which has a limit as well."""
+    # For each parameter: the module's value, the namespace's value, and the effect of both values.
     table = {
         "max_sockets_per_user": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
         "max_sockets_per_net": (sockets, (4, 1000000, 4), (4, -1, 4), (4, 2, 2), (-1, 3, 3)),
@@ -244,8 +244,8 @@ def forgets(e):
 
 @sysctl_case
 def namespace_goes(e):
-    """A namespace ends while one of its files is open. Reads of that file fail, and no reference is
-    left."""
+    """A network namespace ends while one of its files is open. Reads of the open file fail, and no
+    reference is left."""
     before = refcount()
 
     def inside():

@@ -52,7 +52,7 @@ def a_refusal(e):
 
 @case(reference=False)
 def a_stall(e):
-    """A sender whose peer does not read runs out of credits, which is traced."""
+    """A sender whose peer does not read runs out of credits, and the trace shows it."""
     with tracing(e, "sdp_credit_stall") as read:
         near, far = e.pair()
         e.fill(near)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory cgroups: a socket's memory is charged to its group, and uncharged."""
+"""Memory cgroups: the memory of a socket is charged to its group, and uncharged."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ class Group:
         (self._path / "memory.max").write_text(str(most))
 
     def charged(self):
-        """Returns the bytes of sockets and of the kernel's other memory."""
+        """Returns the memory of sockets and the other kernel memory of the group, in bytes."""
         words = dict(line.split() for line in (self._path / "memory.stat").read_text().splitlines())
         return int(words["sock"]) + int(words["kernel"])
 
@@ -61,7 +61,7 @@ def in_group(e, group, function):
         os.close(go)
         group.join()
         keep = function()
-        # the process itself is charged as well: charges from now on are the sockets'
+        # the process itself is charged as well: from this point charges belong to the sockets
         os.write(done, b"x")
         os.read(end, 1)
         return len(keep)
@@ -86,7 +86,7 @@ def falls(e, group, before, what):
 
 @case
 def of_unread_bytes(e):
-    """Unread bytes of a process of the group, whose sockets were accepted."""
+    """Unread bytes of sockets that a process of the group has accepted."""
     with Group(e) as group:
         port = e.refused_port("self")
         peers = []
@@ -157,7 +157,8 @@ def of_unsent_bytes(e):
 
 @case
 def of_who_accepts(e):
-    """A listener from outside the group: a socket accepted in the group belongs to the group."""
+    """A listener from outside the group: a socket that is accepted in the group belongs to the
+    group."""
     with Group(e) as group:
         listener = e.listen("self", backlog=COUNT)
         peers = [e.connect(listener, "peer") for _ in range(COUNT)]

@@ -18,7 +18,7 @@ MULTISHOT_ACCEPT, MULTISHOT_RECV, HAS_BUFFER, SOCK_NONEMPTY = 1, 2, 1, 4
 
 
 def message_of(*parts):
-    """Returns a struct msghdr for these buffers, and the objects that have to outlive it."""
+    """Returns a struct msghdr for the buffers, and the objects that have to outlive the struct."""
     vectors = (calls.Iovec * len(parts))(*(calls.Iovec(ctypes.addressof(part), len(part)) for part in parts))
     message = buffer_of(struct.pack("=QI4xQQQQi4x", 0, 0, ctypes.addressof(vectors), len(parts), 0, 0, 0))
     return message, vectors
@@ -47,7 +47,7 @@ def pieces(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def pieces_are_not_copied(e):
-    """No large segment is copied, and the notification reports that."""
+    """No large segment is copied, and the notification reports zero copy."""
     ring = Ring(e)
     near, far = e.pair()
     parts = [buffer_of(pattern.Pattern(4).at(turn * MIB, MIB)) for turn in range(3)]
@@ -102,7 +102,7 @@ def linked_behind_a_failure(e):
 
 @case(timeout=60)
 def files_by_number(e):
-    """Registered files; the socket's own descriptor may be closed."""
+    """Requests use registered files; the socket's own descriptor may be closed."""
     ring = Ring(e)
     near, far = e.pair()
     ring.register_files(near, far)
@@ -120,8 +120,8 @@ def files_by_number(e):
 
 @case(timeout=60)
 def cancelled(e):
-    """Waiting receives and sends are cancelled by their tags; others are not found. The connection
-    continues after the cancellation."""
+    """Waiting receives and sends are cancelled by their tags; an unknown tag is not found. The
+    connection continues after the cancellation."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -142,8 +142,8 @@ def cancelled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def cancelled_behind_blocks(e):
-    """A SEND_ZC that waits for space is cancelled. Blocks in flight are not cancelled, and all
-    accepted bytes arrive."""
+    """The program cancels a SEND_ZC that waits for space. Blocks in flight are not cancelled, and
+    all accepted bytes arrive."""
     ring = Ring(e)
     near, far = e.pair()
     most, size = 8, 65536
@@ -172,9 +172,9 @@ def cancelled_behind_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def received_by_a_worker(e):
-    """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so no memory is
+    """A RECV with IOSQE_ASYNC runs in a worker of io_uring. The worker polls, so no memory is
     advertised. All bytes of the receive arrive, although the ring's task is busy with a send that
-    its peer has to read. The ring may be closed meanwhile, and the receive cancelled."""
+    the peer has to read. The ring may be closed during the receive, which cancels the receive."""
     for how in ("data", "cancel", "ring"):
         near, far = pipelined(e)
         ring = Ring(e)
@@ -194,7 +194,7 @@ def received_by_a_worker(e):
             e.check(by_tag[1] in (-4, -125), f"answers {by_tag}")
         ring.close()
         unpinned(e)
-        if how != "ring":       # what is in the ring may take bytes until all of it has gone
+        if how != "ring":       # a request in the ring may take bytes until the ring is gone
             near.send(b"later")
             e.equal(far.recv_exactly(5), b"later", f"bytes after the {how}")
 
@@ -219,8 +219,8 @@ def many_connections(e):
 
 @case(timeout=60)
 def many_that_wait(e):
-    """One accept finds several connections: its completion reports that more wait, and the ring
-    returns all of them."""
+    """One multishot accept finds several connections: its completion reports that more connections
+    wait, and the ring returns all connections."""
     ring, turn = Ring(e), 0
     listener = e.listen()
 
@@ -246,8 +246,8 @@ def many_that_wait(e):
 
 @case(timeout=60)
 def many_pieces(e):
-    """One receive fills buffers of the ring. The receive ends with an error if the ring has no
-    buffers, and with another result at the end of the stream."""
+    """One multishot receive fills several buffers of the ring. The receive ends with an error if
+    the ring has no buffers, and with another result at the end of the stream."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4

@@ -15,7 +15,8 @@ SOL = socket.SOL_SOCKET
 
 @case
 def fork(e):
-    """A child uses the parent's connection, and its close() does not end it."""
+    """A child uses the parent's connection, and close() in the child does not end the
+    connection."""
     near, far = e.pair()
 
     def child():
@@ -89,7 +90,7 @@ def fork_while_connecting(e):
 
 @case
 def fork_with_memory(e):
-    """A child changes memory that its parent has just sent: the old bytes arrive."""
+    """A child changes memory that its parent has just sent: the peer gets the old bytes."""
     near, far = e.pair()
     data = bytearray(pattern.Pattern(7).at(0, 500000))
     before = bytes(data)
@@ -195,7 +196,7 @@ def passed(e):
 
 @case
 def in_flight_only(e):
-    """A socket that exists only in a message in flight, which is never read."""
+    """A socket exists only in an SCM_RIGHTS message that is never read."""
     near, far = e.pair()
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     ours.sendmsg([b"x"], [(SOL, socket.SCM_RIGHTS, array.array("i", [far.fileno()]))])
@@ -210,8 +211,8 @@ def in_flight_only(e):
 
 @case
 def to_itself(e):
-    """A socket in flight over a UNIX socket that is itself in flight, which the garbage collector
-    handles."""
+    """A socket is in flight over a UNIX socket that is itself in flight: the garbage collector
+    frees both."""
     near, far = e.pair()
     one, two = socket.socketpair(socket.AF_UNIX)
     one.sendmsg([b"x"], [(SOL, socket.SCM_RIGHTS, array.array("i", [far.fileno(), two.fileno()]))])
@@ -225,7 +226,7 @@ def to_itself(e):
 
 @case
 def threads(e):
-    """Readers, writers and a poller on one socket at the same time."""
+    """Readers, writers and a poller use one socket at the same time."""
     near, far = e.pair()
     total = 600000
 
@@ -255,7 +256,7 @@ def threads(e):
 
 @case
 def under_python(e):
-    """A separate program that gets the number of a descriptor."""
+    """A separate program gets the number of a descriptor."""
     near, far = e.pair()
     os.set_inheritable(far.fileno(), True)
     pid = os.fork()

@@ -22,7 +22,7 @@ def asynchronous(sock, number=0):
 
 
 def caught(e, number):
-    """Returns code and band of the next signal with that number."""
+    """Returns code and band of the next signal with the given number."""
     info = signal.sigtimedwait({number}, e.patience)
     e.check(info is not None, "the signal never came")
     return info.si_code, info.si_band
@@ -47,7 +47,7 @@ def sigio(e):
 
 @case
 def sigio_of_one_who_polls(e):
-    """SIGIO arrives for each byte, although the program polls the socket meanwhile."""
+    """SIGIO arrives for each byte, although the program also polls the socket."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     near, far = e.pair()
     asynchronous(near)
@@ -66,7 +66,7 @@ def sigio_of_one_who_polls(e):
 
 @case
 def with_a_number(e):
-    """F_SETSIG: a queued signal with the descriptor and the event."""
+    """F_SETSIG selects a queued signal that contains the descriptor and the event."""
     chosen = signal.SIGRTMIN + 3
     signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
     near, far = e.pair()
@@ -89,7 +89,7 @@ def with_a_number(e):
 
 @case
 def hung_up(e):
-    """F_SETSIG: POLL_HUP when neither end sends any more."""
+    """F_SETSIG: The signal reports POLL_HUP when neither end can send any more."""
     chosen = signal.SIGRTMIN + 3
     signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
     near, far = e.pair()
@@ -126,7 +126,7 @@ def of_a_connector(e):
 
 @case
 def killed_idle(e):
-    """SIGKILL of a process with a connection: its peer sees the end of the stream."""
+    """SIGKILL of a process with a connection: the peer sees the end of the stream."""
     listener = e.listen()
 
     def live():
@@ -145,7 +145,7 @@ def killed_idle(e):
 
 @case
 def killed_with_unread(e):
-    """Killed with data unread: its peer sees a reset."""
+    """A process is killed with unread data: the peer sees a reset."""
     listener = e.listen()
 
     def live():
@@ -166,7 +166,7 @@ def killed_with_unread(e):
 
 @case(timeout=60)
 def killed_in_send(e):
-    """Killed during a blocked send(2): the peer gets the first part of its bytes."""
+    """A process is killed during a blocked send(2): the peer gets the first part of its bytes."""
     listener = e.listen()
 
     def live():
@@ -227,7 +227,7 @@ def killed_listener(e):
 
 @case
 def killed_group(e):
-    """A socket shared by processes lives until the last of them dies."""
+    """A socket shared by processes lives until the last of these processes dies."""
     near, far = e.pair()
     children = [e.child(lambda: calls.recv(near, 10)).wait_asleep("recvfrom") for _ in range(3)]
     near.close()
@@ -239,7 +239,7 @@ def killed_group(e):
 
 @case
 def stopped(e):
-    """A stopped process keeps its connection; data waits for it."""
+    """A stopped process keeps its connection, and data for the process waits."""
     near, far = e.pair()
     child = e.child(lambda: pattern.receive(near, 9, 100000, [5000])).wait_asleep("recvfrom")
     os.kill(child.pid, signal.SIGSTOP)

@@ -54,20 +54,20 @@ class Ring:
         os.close(self._fd)
 
     def register_files(self, *socks):
-        """Requests with FIXED_FILE select these files by their numbers from 0 on."""
+        """Requests with FIXED_FILE select the given files by their numbers from 0 on."""
         files = (ctypes.c_int * len(socks))(*(sock.fileno() for sock in socks))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_FILES, files, len(socks)) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def register_buffer_ring(self, address, entries, group):
-        """Requests with SELECT and this group use buffers of the ring at this address."""
+        """Requests with SELECT and the given group use buffers of the ring at the given address."""
         what = buffer_of(struct.pack("=QIHH24x", address, entries, group, 0))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFER_RING, ctypes.byref(what), 1) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def submit(self, operation, sock, address=0, length=0, offset=0, flags=0, tag=0, ioprio=0, how=0, group=0):
-        """Submits a request; LINK in `how` links it to the next one. The socket argument may be a
-        number."""
+        """Submits a request; LINK in `how` links the request to the next one. The socket argument
+        may be a number."""
         tail = struct.unpack_from("=I", self._sq, self._sq_tail)[0]
         slot = tail & struct.unpack_from("=I", self._sq, self._sq_mask)[0]
         file = sock if isinstance(sock, int) else sock.fileno()
@@ -86,7 +86,7 @@ class Ring:
             raise OSError(number, os.strerror(number))
 
     def polls(self, operation):
-        """Returns true if a request of this kind waits for its socket to be ready."""
+        """Returns true if a request of the given kind waits for its socket to be ready."""
         with open(f"/proc/self/fdinfo/{self._fd}") as file:
             return f"op={operation}," in file.read()
 
@@ -139,8 +139,8 @@ def accept_and_connect(e):
 
 @case
 def refused(e):
-    """The ring repeats connect once the socket wakes it. With IPPROTO_SDP the reply is TCP's, which
-    arrives while the socket switches to TCP."""
+    """The ring repeats connect once the socket wakes the ring. With IPPROTO_SDP the refusal
+    comes from TCP, while the socket switches to TCP."""
     ring = Ring(e)
     answers = set()
     for _ in range(40):
@@ -189,7 +189,7 @@ def zero_copy(e):
 @case(families=("v4",), timeout=60)
 def into_a_registered_buffer(e):
     """RECV with a registered buffer, from an offset within a page, before and after the bytes
-    arrive. A receive beyond the buffer's end fails, and consumes nothing."""
+    arrive. A receive beyond the end of the registered buffer fails, and consumes nothing."""
     ring = Ring(e)
     near, far = e.pair()
     most, begin = 1 << 20, 123
@@ -216,7 +216,7 @@ def into_a_registered_buffer(e):
 
 @case
 def cancelled_by_close(e):
-    """A receive in the ring ends when the other end closes."""
+    """A receive in the ring ends when the peer closes."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -226,7 +226,7 @@ def cancelled_by_close(e):
 
 
 def large_pages_at(address):
-    """Returns the number of bytes in large pages of the mapping at this address."""
+    """Returns the number of bytes in large pages of the mapping at the given address."""
     inside = False
     with open("/proc/self/smaps") as file:
         for line in file:
@@ -240,7 +240,7 @@ def large_pages_at(address):
 
 
 def answers(ring, count):
-    """Returns the results of this many SEND_ZC by their tags, and their notifications."""
+    """Returns the results of the given number of SEND_ZC by their tags, and their notifications."""
     results, told = {}, {}
     while len(results) < count or len(told) < count:
         result, tag, flags = ring.result()
@@ -249,7 +249,7 @@ def answers(ring, count):
 
 
 def in_flight(e, area, fixed):
-    """Four SEND_ZC of a quarter each are in flight. Their notifications come when the peer has read
+    """Four SEND_ZC of a quarter each are in flight. The notifications arrive when the peer has read
     the blocks, without a copy."""
     size = len(area) // 4
     ctypes.memmove(area, pattern.Pattern(9).at(0, 4 * size), 4 * size)
@@ -282,8 +282,8 @@ def zero_copy_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_of_large_pages(e):
-    """io_uring represents a registered buffer by its large pages, of which sends use parts. One of
-    these parts crosses into the next page."""
+    """io_uring represents a registered buffer by its large pages; a send uses parts of these pages.
+    One part crosses into the next large page."""
     with open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") as file:
         large = int(file.read())
     space = memory.Raw(4 * large)

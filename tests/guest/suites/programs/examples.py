@@ -18,8 +18,8 @@ PROGRAMS = {
     "asyncio": (["python3", EXAMPLES / "echo_asyncio.py", "server"], ["python3", EXAMPLES / "echo_asyncio.py", "client"]),
     "go": ([BUILT / "echo", "server"], [BUILT / "echo", "client"]),
 }
-# A TCP server, which shows that the clients fall back. -t: seconds after the end of one direction
-# in which the other may end.
+# A TCP server, which shows that the clients fall back. -t: time in seconds that the second
+# direction may last after the first has ended.
 OF_TCP = ["socat", "-t60", f"TCP6-LISTEN:{PORT},fork,reuseaddr,ipv6only=0", "EXEC:cat"]
 
 

@@ -26,7 +26,8 @@ def prepared():
 
 
 class Records:
-    """One end: length-prefixed records, by writev and recv when epoll reports space or data."""
+    """One end, which uses length-prefixed records, and calls writev and recv when epoll reports
+    space or data."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self._in, self._epoll = e, sock, b"", select.epoll()
@@ -63,7 +64,7 @@ class Records:
 
 
 def connection(e, way):
-    """Records of both ends, on a connection from a privileged port."""
+    """Both ends exchange records on a connection from a privileged port."""
     with netns.inside(way.where):
         listener = e.keep(prepared())
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""haproxy in front of nginx: each request uses two connections, and neither of them is TCP's."""
+"""haproxy in front of nginx: each request uses two connections, and neither connection uses TCP."""
 
 import os
 import tempfile

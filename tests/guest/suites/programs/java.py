@@ -18,8 +18,8 @@ SUM = "3ca15d0514ce533c6c49c9fd2a3e383f3f567767875b15fc909f476d6fa2a864"
 
 
 def run(e, mode, size, host=None, where="peer"):
-    """Runs both ends of a program, each with its own rules. Returns the number of bytes that SDP
-    has sent from this host."""
+    """Runs both ends of a program, each end with its own rules. Returns the number of bytes that
+    SDP has sent from this host."""
     classes, host = compiled(e), host or e.there
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "sdp.conf")
@@ -56,7 +56,7 @@ def channels(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def streams_on_one_machine(e):
-    """Transfers a file to 127.0.0.1, which is on no RDMA device."""
+    """Transfers a file to 127.0.0.1, an address without an RDMA device."""
     before = netns.local_transport(True)
     try:
         moved = run(e, "", SIZE, "127.0.0.1", "self")
@@ -69,7 +69,7 @@ def classes(e):
     return {"classes": compiled(e)}
 
 
-# Runs like any Java program: with IPv6 sockets for IPv4 addresses.
+# The program runs like any Java program: with IPv6 sockets for IPv4 addresses.
 RUN = (*programs.JAVA, "-cp", "{classes}", "Transfer")
 sockets = form(name="sockets", needs=("java",), server=(*RUN, "server", "{host}", "{port}"), client=(*RUN, "client", "{host}", "{port}", SIZE), also=classes,
                says=f"{SIZE} {SUM}", sent=CLIENTS * SIZE, received=CLIENTS * 32, timeout=240)

@@ -13,7 +13,7 @@ from lib import observe
 from lib.forms import EVERY
 from lib.preload import each_way
 
-# One port with sendfile, one without.
+# One port of nginx uses sendfile, the other does not.
 PORTS = {"sendfile": 8080, "no sendfile": 8081}
 SMALL, LARGE = 1000, 6 << 20
 # The suite overload of `make test` tests larger numbers.
@@ -69,11 +69,11 @@ class Nginx:
         self._files.cleanup()
 
     def load(self, port, connections, *options):
-        """Sends wrk's requests on this many connections, until there are as many replies: none may
-        fail."""
+        """Sends wrk's requests on the given number of connections, until as many replies have
+        arrived: no request may fail."""
         url = f"http://{self._way.host}:{port}/small"
-        # wrk has only a duration, which includes connecting; a slow machine may use up all of it
-        # for that.
+        # wrk has only a duration, which includes connecting; a slow machine may spend all of it on
+        # connecting.
         with self._way.carries(sent=10, received=SMALL):
             for seconds in (2 + connections // 500, 30, 60):
                 text = self._way.client(["wrk", "-t", 2, "-c", connections, "-d", f"{seconds}s", "--timeout", "100s", *options, url], patience=20)
@@ -86,7 +86,7 @@ class Nginx:
 
 @each_way(ways=("by_rdma", "locally") if EVERY else ("by_rdma",))
 def files(e, way):
-    """A small and a large file, repeatedly on one connection, with and without sendfile."""
+    """Fetches a small and a large file repeatedly on one connection, with and without sendfile."""
     names = ["small", "large", "small", "large", "small"]
     size = sum(LARGE if name == "large" else SMALL for name in names)
     with Nginx(e, way) as server:
@@ -103,7 +103,7 @@ def files(e, way):
 
 @each_way(ways=("by_rdma", "locally") if EVERY else ("locally",))
 def load(e, way):
-    """Persistent connections, and a new one for each request."""
+    """wrk uses persistent connections, and then a new connection for each request."""
     with Nginx(e, way) as server:
         for port in PORTS.values():
             server.load(port, 50)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Java's NIO: a server of one thread with a selector, and clients that do not block, not in connect
-either."""
+"""Java's NIO: a server of one thread with a selector, and clients that never block, not even in
+connect."""
 
 from lib.forms import form
 from lib.programs import JAVA, compiled

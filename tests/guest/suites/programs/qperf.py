@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""qperf, unmodified: it has supported AF_SDP since 2007."""
+"""qperf, unmodified: qperf has supported AF_SDP since 2007."""
 
 import re
 import shutil
@@ -55,7 +55,7 @@ def sizes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def on_one_machine(e):
-    """Runs qperf to 127.0.0.1, which is on no RDMA device."""
+    """Runs qperf to 127.0.0.1, an address without an RDMA device."""
     before = netns.local_transport(True)
     try:
         sent = observe.stats()["tx_bytes"]

@@ -85,8 +85,8 @@ def all_is_well(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def log_of_the_module(e):
-    """sdp-check enables debug messages while it runs, and disables them afterwards; those enabled
-    before stay enabled."""
+    """sdp-check enables debug messages while it runs, and disables them afterwards; messages
+    enabled earlier stay enabled."""
     def asked():
         with open("/proc/dynamic_debug/control") as control:
             return {word for line in control if "[ib_sdp]" in line for word in line.split() if word.startswith("=")}
@@ -114,7 +114,7 @@ def log_of_the_module(e):
 @case(reference=False, families=("v4",), timeout=600, brief=False)
 def beside_raw_verbs(e):
     """The report has perftest's figures next to SDP's; their values do not matter. With --names the
-    report of sdp-check has the addresses. With one processor, perftest, which polls, leaves no
+    report of sdp-check has the addresses. With one processor, perftest polls and leaves no
     processor time for rxe."""
     Server(e, "--names")
     _, lines, _, report = Client(e, "--names").end(90)
@@ -126,7 +126,7 @@ def beside_raw_verbs(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def wrong_bytes(e):
-    """sdp-check detects wrong bytes on each path, and its exit status shows it."""
+    """sdp-check detects wrong bytes on each path, and fails with a non-zero exit status."""
     Server(e, "--corrupt")
     status, lines, _, _ = Client(e, "--no-perftest", "--corrupt").end()
     found = {line.split(": ")[0] for line in lines if line.startswith("FAIL") and "WRONG DATA" in line}
@@ -185,8 +185,8 @@ def no_module(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def no_way(e):
-    """A firewall that drops RoCE is named as the likely cause of silence, and the log contains
-    SDP's errors."""
+    """If a firewall drops RoCE, sdp-check names it as the likely cause of silence, and the log
+    contains SDP's errors."""
     Server(e)
     with netns.firewall():
         status, lines, _, report = Client(e, "--no-perftest").end()

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Two of the kernel's own selftests, unmodified: io_uring_zerocopy_tx (SEND_ZC from a registered
 buffer) and msg_zerocopy. Both selftests fail unless each send has one notification. Both selftests
-send the alphabet repeatedly. Requests are made one by one, since a ring sends the rest of a request
-after the next one has begun; memory is in use until its notification, so many sends are in
-flight."""
+send the alphabet repeatedly. io_uring makes the requests one by one, because a ring sends the rest
+of a request only after the next request has begun. Memory is in use until its notification, so many
+sends are in flight."""
 
 from lib.forms import form
 
 FOLDER = "/src/build/programs"
-# The length is no multiple of 26, so that one alphabet continues into the next.
+# The length is no multiple of 26, so that an alphabet continues into the next send.
 LENGTH = 65000
 SERVER = """
 import os, socket

@@ -16,7 +16,8 @@ SIZE = 64 << 20
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=240)
 def file_of_64_mib(e):
-    """Both ends agree on the file's SHA-256; the counters show that SDP transferred it."""
+    """Both ends compute the same SHA-256 of the file; the counters show that SDP transferred the
+    file."""
     program, port = str(HERE / "transfer.py"), "7100"
     folder = tempfile.mkdtemp()
     try:

@@ -20,8 +20,8 @@ PORT = 7400
 STATIC_CONNECTIONS, STATIC_BYTES = 3, 5_000_000
 GO_CONNECTIONS, GO_BYTES = 8, 2_000_000
 
-# Methods to give programs without preloading SDP sockets: FAMILY and PROTOCOL of static.c, the
-# program in Go, the options of `sdpctl map`, and the paths on which they have to work.
+# Methods to give SDP sockets to programs without preloading: FAMILY and PROTOCOL of static.c, the
+# program in Go, the options of `sdpctl map`, and the paths on which both programs have to work.
 MAPPINGS = {
     "family_27": (("27", "0"), "transfer27", (), ("by_rdma", "locally")),
     "a_mapping": (("2", "0"), "transfer", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),
@@ -44,8 +44,8 @@ def start(e, name, *words):
 
 @contextlib.contextmanager
 def serving(e, way, name, *words):
-    """Starts a server and waits until it listens. A server without SDP has another name, which no
-    mapping matches."""
+    """Starts a server and waits until the server listens. A server without SDP has another name,
+    which no mapping matches."""
     path, *words = command(e, name, *words)
     with tempfile.TemporaryDirectory() as folder:
         if not way.sdp:

@@ -41,6 +41,6 @@ for passive in (True, False):
 print(good, "came back")
 """
 
-# A mapping that begins after the server also applies to the data sockets that it creates.
+# A mapping that begins after the server also applies to data sockets that the server creates later.
 form(needs=("vsftpd",), ways=ALL - {("mapped", "by_tcp")}, server=("sh", "{folder}/server"), client=("python3", "{folder}/client.py"),
      files={"vsftpd.conf": SETTINGS, "server": SERVER, "client.py": CLIENT}, says="2 came back", sent=4_000_000, received=4_000_000)

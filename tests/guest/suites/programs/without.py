@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two hosts, one without the module: the programs of the other subjects, started as for SDP, use
+"""Two hosts, one of them without the module: programs of the other suites, started as for SDP, use
 TCP."""
 
 import hashlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOCK_SEQPACKET. The reference is AF_UNIX, which has it, and not TCP."""
+"""SOCK_SEQPACKET. The reference family is AF_UNIX, which has SOCK_SEQPACKET, unlike TCP."""
 
 import select
 import socket

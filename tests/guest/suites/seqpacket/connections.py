@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Connections of messages: their types, and their end."""
+"""Connections of messages: socket types, and the end of a connection."""
 
 import errno
 import select
@@ -18,7 +18,8 @@ RESET = struct.pack("ii", 1, 0)
 
 @case(reference=False, hosts=(1, 2))
 def identity(e):
-    """Type and protocol: no user may take the socket for TCP's."""
+    """Type and protocol of a SOCK_SEQPACKET socket: no program may mistake the socket for a TCP
+    socket."""
     near, far = pair(e)
     for name, sock in (("near", near), ("far", far)):
         e.equal(sock.get(SOL, socket.SO_TYPE), 5, f"type of {name}")
@@ -31,8 +32,8 @@ def identity(e):
 
 @case(reference=False, hosts=(1, 2))
 def other_types(e):
-    """A stream does not connect to a listener of messages, or the other way round. Both kinds share
-    the ports."""
+    """A stream cannot connect to a listener of messages, and a socket of messages cannot connect to
+    a stream listener. Both kinds share the ports."""
     messages, stream = listen(e), e.listen()
     e.equal(e.error(e.connect, messages), "ECONNREFUSED", "a stream to messages")
     e.equal(e.error(connect, e, stream), "ECONNREFUSED", "messages to a stream")
@@ -50,7 +51,8 @@ def other_types(e):
 
 @case(reference=False, hosts=(1, 2))
 def both_types_at_one_port(e):
-    """With SO_REUSEPORT a listener of each type has the port, and gets its own."""
+    """With SO_REUSEPORT a listener of each type shares the port, and each listener gets connections
+    of its own type."""
     stream = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_REUSEPORT, 1))
     messages = e.socket("peer", SEQPACKET).set(SOL, socket.SO_REUSEPORT, 1)
     messages.bind(e.address(e.there, stream.port))
@@ -66,7 +68,7 @@ def both_types_at_one_port(e):
 
 @case(hosts=(1, 2))
 def shutdown(e):
-    """The end comes behind the last message."""
+    """The end of the stream follows the last message."""
     near, far = pair(e)
     for number in range(3):
         near.send(body(number, 70000))
@@ -96,7 +98,7 @@ def closed(e):
 
 @case(reference=False, hosts=(1, 2))
 def reset(e):
-    """After a reset whole messages can be read, then the error comes."""
+    """After a reset the program can read complete messages, and then gets the error."""
     near, far = pair(e)
     near.send(b"whole")
     e.wait(far)
@@ -134,7 +136,7 @@ def unconnected(e):
 
 @case(reference=False, hosts=(1, 2))
 def used_again(e):
-    """A socket that was disconnected begins with no part of an old message, received or unsent."""
+    """A socket that connects again has no part of an old message, received or unsent."""
     def small(sock):
         sock.set(SOL, socket.SO_RCVBUF, 4096)
 

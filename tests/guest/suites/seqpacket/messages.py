@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Boundaries of messages, and what does not fit."""
+"""Boundaries of messages, and messages that do not fit."""
 
 import ctypes
 import mmap
@@ -50,7 +50,8 @@ def boundaries(e):
 
 @case(hosts=(1, 2))
 def truncated(e):
-    """The rest of a message without space is dropped; the four combinations of PEEK and TRUNC."""
+    """The rest of a message that does not fit the buffer is dropped; tests the four combinations of
+    PEEK and TRUNC."""
     near, far = pair(e)
     for size in (10, 3000, 100000):
         near.send(body(1, size))
@@ -103,7 +104,7 @@ def records(e):
 
 @case(hosts=(1, 2))
 def empty(e):
-    """A send without bytes sends nothing, as on AF_VSOCK."""
+    """A send of zero bytes sends nothing, as on AF_VSOCK."""
     near, far = pair(e)
     e.note("sent", near.send(b""))
     near.send(b"x")
@@ -112,7 +113,7 @@ def empty(e):
 
 @case(hosts=(1, 2))
 def without_effect(e):
-    """Options of streams that messages do not have."""
+    """Stream options that connections of messages do not have."""
     near, far = pair(e)
     if e.sdp:
         near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
@@ -127,7 +128,7 @@ def without_effect(e):
 
 @case(reference=False, hosts=(1, 2))
 def longest(e):
-    """A message of SDP_MAX_MESSAGE is sent, one above is not."""
+    """A message of SDP_MAX_MESSAGE bytes is sent, a longer message is refused."""
     for buffer in (None, 16384, 1 << 20):
         near, far = pair(e, lambda sock: buffer and sock.set(SOL, socket.SO_RCVBUF, buffer))
         most = near.get(socket.IPPROTO_TCP, consts.SDP_MAX_MESSAGE)
@@ -146,8 +147,8 @@ def longest(e):
 
 @case(reference=False, timeout=60, hosts=(1, 2))
 def beyond_the_buffer(e):
-    """A message longer than SO_RCVBUF arrives whole, also behind one that fills it, and without a
-    call that waits."""
+    """A message longer than SO_RCVBUF arrives whole, also after a message that fills SO_RCVBUF, and
+    without a waiting call."""
     near, far = pair(e, lambda sock: sock.set(SOL, socket.SO_RCVBUF, 4096))
     for sizes in ((200000,), (60000, 200000), (100, 250000, 1, 250000), (250000, 250000)):
         task = e.task(lambda sizes=sizes: [near.send(body(size, size)) for size in sizes])
@@ -189,7 +190,7 @@ def full_of_long_ones(e):
 
 @case(timeout=60, hosts=(1, 2))
 def interrupted(e):
-    """A signal ends a waiting send, of which nothing is sent, and a waiting receive."""
+    """A signal ends a waiting send, which then sends nothing, and a waiting receive."""
     near, far = pair(e)
     e.note("recv", e.interrupt(lambda: calls.recv(near, 10), "recvfrom"))
     sent = fill(e, near)
@@ -229,7 +230,8 @@ def several_senders(e):
 
 @case
 def bad_memory(e):
-    """A message that cannot be read is not sent; one that cannot be written to is lost."""
+    """A message from unreadable memory is not sent; a message that is received into unwritable
+    memory is lost."""
     near, far = pair(e)
     page = mmap.PAGESIZE
     for pages in (1, 30):
@@ -250,7 +252,8 @@ def bad_memory(e):
 
 @case
 def files(e):
-    """sendfile(2) and splice(2) to a socket send messages; splice(2) from it does not work."""
+    """sendfile(2) and splice(2) to a socket send messages; splice(2) from a socket of messages does
+    not work."""
     near, far = pair(e)
     with tempfile.TemporaryFile() as file:
         file.write(body(4, 20000))
@@ -269,7 +272,7 @@ def files(e):
 
 @case(reference=False, hosts=(1, 2))
 def zero_copy(e):
-    """MSG_ZEROCOPY: the memory is copied, which the completion says."""
+    """MSG_ZEROCOPY: the memory is copied, and the completion reports the copy."""
     near, far = pair(e)
     near.set(SOL, consts.SO_ZEROCOPY, 1)
     memory = Memory(100000).fill(5)
@@ -280,7 +283,7 @@ def zero_copy(e):
 
 @case(timeout=60)
 def polled(e):
-    """epoll, by edges: one for each whole message, none for a part."""
+    """Edge-triggered epoll: each complete message causes one event, a part of a message none."""
     near, far = pair(e)
     poller = select.epoll()
     poller.register(far.fileno(), select.EPOLLIN | select.EPOLLET)

@@ -28,9 +28,9 @@ def processor_time():
 
 @case(reference=False, timeout=180)
 def a_thousand(e):
-    """1,000 connections at once, each with data in both directions. Closing them needs no more
-    processor time than opening them: many workers that wait for rxe without sleeping would block
-    other tasks."""
+    """1,000 connections at once, each with data in both directions. Closing connections needs no
+    more processor time than opening them: many workers that wait for rxe without sleeping would
+    block other tasks."""
     before = processor_time()
     listener = e.listen(backlog=1024)
     pairs = []
@@ -97,8 +97,8 @@ def storm(e):
 
 @case(reference=False, timeout=120)
 def aborted_connects(e):
-    """Non-blocking connects closed or reset at once, in every order, while a server accepts the
-    others."""
+    """Non-blocking connects are closed or reset at once, in every order, while a server accepts
+    other connections."""
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     choice = random.Random(7)
@@ -129,7 +129,7 @@ def aborted_connects(e):
 
 @case(reference=False, timeout=120)
 def closing_orders(e):
-    """Both ends send and close in random order and by random calls: a reader receives the stream
+    """Both ends send and close in random order and by random calls: each reader receives the stream
     without a gap up to some position."""
     listener = e.listen()
     for seed in range(30):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A lossy link, a removed device, processes that die."""
+"""A lossy link, a removed device, and processes that die."""
 
 import contextlib
 import ctypes
@@ -28,7 +28,7 @@ def reusable(sock):
 
 @case(reference=False, timeout=120)
 def loss(e):
-    """Packets are lost: all bytes arrive."""
+    """The link loses packets: all bytes arrive."""
     with e.netem("loss 1%"):
         near, far = e.pair()
         total = 600000
@@ -43,7 +43,7 @@ def loss(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def loss_without_copies(e):
-    """As `loss`, for blocks in both directions, whose registrations a software device may
+    """As `loss`, for blocks in both directions, whose memory registrations a software device may
     repeat."""
     with e.netem("loss 1%"):
         near, far = blocks.pair(e)
@@ -118,8 +118,8 @@ def unreachable_for_a_while(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """`rdma link del` under load: the connections end with an error. When the device is back,
-    everything works again."""
+    """`rdma link del` under load: the connections end with an error. When the device is available
+    again, new connections work."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -149,7 +149,7 @@ def device_goes(e):
     while address != near.getsockname():        # an attempt that has failed at our end only
         far, address = listener.accept()
     e.equal(far.recv(100), b"by the new device", "data")
-    # An existing listener gets connections by the new device too.
+    # An existing listener also gets connections by the new device.
     back = e.socket("peer")
     e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
             "a connection to the listener of before", patience=e.patience * 3)
@@ -157,10 +157,10 @@ def device_goes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_with_many(e):
-    """The removal of a device takes little time, whatever the number of loaded connections: their
-    queue pairs are reset and destroyed together. Four connections have bytes in flight in both
-    directions, the others have blocks that no call reads. Only the time of the kernel's call
-    counts."""
+    """Removing a device takes little time, however many loaded connections it has: the module
+    resets and destroys their queue pairs together. Four connections have bytes in flight in both
+    directions, the other connections have blocks that no call reads. The case measures only the
+    time of the kernel's call."""
     if not shutil.which("rdma") or os.uname().release.endswith("-debug"):
         e.skip("needs the rdma tool and a kernel with ftrace (without it a kprobe takes minutes)")
     listener, block = e.listen(backlog=MANY), bytes(65536)
@@ -187,8 +187,8 @@ def device_goes_with_many(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def device_goes_after_a_fault(e):
-    """The connection is lost while a call waits for its own memory, which then turns out to be
-    unmapped. The socket keeps no reference to the device, which would block the removal
+    """The connection is lost while a call waits for its own memory, and the memory then turns out
+    to be unmapped. The socket keeps no reference to the device, which would block the removal
     unnoticed."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
@@ -247,7 +247,7 @@ def read_into(e):
 
 
 def taken_back(e):
-    """The peer cancels its advert meanwhile, and sends a part of the block."""
+    """The peer cancels its advert during the call, and sends a part of the block."""
     return read_into(e)
 
 
@@ -262,16 +262,16 @@ def set_on(e):
 
 
 def set_on_both(e):
-    """A call on a listener of both protocols holds the mutex of the choice between them."""
+    """A call on a listener of both protocols holds the mutex of the choice between SDP and TCP."""
     near = either.listen(e, where="self")
     return near, either.connect(e, near, host=e.here), memory.Absent(memory.PAGE), lambda absent: option(near, absent)
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def workers_in_a_fault(e):
-    """A call waits in a page fault of its own memory, which is not resolved, and holds a socket
-    lock, or the mutex of the choice between SDP and TCP. No worker waits for the call: more
-    connections than processors connect, fall back, and end meanwhile."""
+    """A call waits in an unresolved page fault of its own memory, and holds a socket lock, or the
+    mutex of the choice between SDP and TCP. No worker waits for the call: more connections than
+    processors connect, fall back, and end during the fault."""
     begun = []
     for begin in (copied_out, copied_in, set_on, set_on_both):
         near, far, absent, call = begin(e)
@@ -311,9 +311,9 @@ def worker_stacks():
 
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_in_a_fault(e):
-    """A call waits in a page fault of its own memory, which is not resolved, while it copies or
-    pins the memory. The device is removed without waiting for it, and the call ends when its memory
-    is available."""
+    """A call waits in an unresolved page fault of its own memory while the call copies or pins the
+    memory. The device is removed without waiting for the call, and the call ends when its memory is
+    available."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -338,7 +338,7 @@ def device_goes_in_a_fault(e):
         elif begin in (set_on, set_on_both):
             e.equal(got, 0, f"the option, {begin.__name__}")
         elif begin is taken_back or begin is read_into and isinstance(got, int):
-            # on a slow machine the peer has read the block anyway
+            # on a slow machine the peer may have read the block already
             e.check(isinstance(got, int) and 0 < got < blocks.MIB, f"{begin.__name__} gave {got}")
             e.check(absent.map[:got] == pattern.Pattern(1).at(0, got), f"others than the peer's {got} bytes")
         else:
@@ -349,7 +349,7 @@ def device_goes_in_a_fault(e):
 
 @case(reference=False, timeout=120)
 def killed_anywhere(e):
-    """Busy processes are killed at random moments: the other ends get the end of the stream or an
+    """Busy processes are killed at random moments: their peers get the end of the stream or an
     error, and the listener continues."""
     listener = e.listen(backlog=64)
     choice = random.Random(11)

@@ -2,11 +2,12 @@
 """Random socket calls from many threads, with arguments of every kind (`env SEED=7 tests/guest/run
 syscall_fuzz`).
 
-The seed determines the random numbers of each thread. The amount of work is limited, not the time.
-The threads of a process share descriptors and close them during each other's calls. The threads
-also share the memory that is sent from and received into, whose mapping changes all the time. A
-signal interrupts a call that sleeps for long. Every call has to return, with any result. In the end
-all resources must be freed, and the module must work as before."""
+The seed determines the random numbers of each thread. The amount of work is limited, and not the
+time. The threads of a process share descriptors, and close descriptors during calls of other
+threads. The threads also share the memory that they send from and receive into, and the mapping of
+that memory changes all the time. A signal interrupts a call that sleeps for long. Every call has to
+return, with any result. In the end all resources must be freed, and the module must work as
+before."""
 
 import contextlib
 import ctypes
@@ -37,7 +38,7 @@ FLAGS = (0, 0, 0, 0, socket.MSG_DONTWAIT, socket.MSG_DONTWAIT, socket.MSG_PEEK, 
          socket.MSG_MORE, socket.MSG_NOSIGNAL, socket.MSG_ERRQUEUE, 0x4000000, 0x20000000)
 IOCTLS = (consts.SIOCINQ, consts.SIOCOUTQ, consts.SIOCOUTQNSD, consts.SIOCATMARK, consts.SIOCSPGRP, consts.SIOCGPGRP, 0x5421, 0x8906, 0x8907, 0x890B,
           0x8912, 0x8915, 0x8927, 0x89E0, 0x894C, 0x5452)
-# Options by which calls may wait for ever; the threads must end without a signal for each.
+# Options by which calls may wait for ever; the threads must end without a signal for each call.
 TIMEOUTS = {20, 21, 66, 67}
 
 
@@ -56,7 +57,7 @@ class Area:
 
 
 class Caller:
-    """Random numbers of one thread, and the calls that it selects by them."""
+    """Random numbers of one thread, which select the thread's calls."""
 
     lock = threading.Lock()         # of who is in which place
 
@@ -124,7 +125,7 @@ class Caller:
             self.drop(fd)
 
     def drop(self, instead=-1):
-        """Closes a random descriptor, whose number may be reused from now on."""
+        """Closes a random descriptor, whose number may be reused from then on."""
         with self.lock:
             at = self.dice.randrange(SLOTS)
             self.slots[at], old = instead, self.slots[at]
@@ -261,7 +262,7 @@ class Caller:
             self.keep(libc.dup(fd))
 
     def files(self):
-        """splice() and sendfile(), with a pipe or a file of this call."""
+        """splice() and sendfile(), with a pipe or a file that only this call uses."""
         fd, count = self.descriptor("connected"), self.dice.choice((0, 1, 4096, 65536, 1 << 31))
         way = self.dice.randrange(3)
         if way == 0:
@@ -302,8 +303,8 @@ class Caller:
         os.waitpid(pid, 0)
 
     def exchange(self):
-        """Transfers blocks from one end of a connection to the other, where a separate process
-        reads: the others hold both ends."""
+        """Transfers blocks from one end of a connection to a separate reading process, because the
+        other processes hold both ends."""
         listener, near = self.socket(), self.socket()
         name, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
         far = -1
@@ -402,8 +403,8 @@ def attend(e, child, progress, steps):
 
 
 def rage(e, steps, guides):
-    """Runs this many steps in each thread of each process. Afterwards no resource is left. Returns
-    the guides' findings."""
+    """Runs the given number of steps in each thread of each process. Afterwards no resource is
+    left. Returns the guides' findings."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)
     patience, found = int(e.patience * 10000), []
@@ -427,7 +428,7 @@ def rage(e, steps, guides):
 
 @case(reference=False, families=("v4",), timeout=900)
 def threads(e):
-    """All kinds of calls at once; afterwards no resource is left."""
+    """Runs all kinds of calls at once; afterwards no resource is left."""
     before = {where: observe.stats(where) for where in ("self", "peer")}
     steps = e.rounds(STEPS)
     rage(e, steps, Unguided)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Random calls guided by the module code that they reach, on a kernel with KCOV (`env SEED=7
+"""Random calls guided by the module code that the calls reach, on a kernel with KCOV (`env SEED=7
 STEPS=20000` for longer).
 
-An input is a few steps of a caller, determined by its random numbers. An input that reaches new
-code is kept, and later ones are derived from it: with some numbers changed, truncated, or as the
+An input is a few steps of a caller, determined by its random numbers. The guide keeps an input that
+reaches new code, and derives later inputs from it: with some numbers changed, truncated, or as the
 beginning of one and the end of another. The threads of a process share the kept inputs. Concurrent
 calls affect each other, so a seed repeats the random numbers but not the results."""
 
@@ -29,12 +29,12 @@ BITS = 64
 
 
 class Trace:
-    """Program counters within the module that the calling thread's system calls pass."""
+    """Program counters within the module that system calls of the calling thread pass."""
 
     def __init__(self):
         self._file = os.open(KCOV, os.O_RDWR)
         fcntl.ioctl(self._file, INIT, ROOM)
-        self._libc = ctypes.CDLL(None)          # Python's own mmap() takes it for a file without a length
+        self._libc = ctypes.CDLL(None)          # Python's own mmap() treats the KCOV file as a file without a length
         self._libc.mmap.restype, self._libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         self._libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self._at = self._libc.mmap(None, ROOM * 8, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self._file, 0)
@@ -55,7 +55,7 @@ class Trace:
 
 
 class Dice(random.Random):
-    """Random numbers that are recorded; given numbers are replayed first."""
+    """Records random numbers; given numbers are replayed first."""
 
     def begin(self, draws):
         """The given `draws` are used first; None stands for a random number."""

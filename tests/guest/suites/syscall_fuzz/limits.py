@@ -23,8 +23,8 @@ def parameter(name, value):
 
 @case(reference=False, families=("v4",))
 def sockets(e):
-    """At the limits of a user and of a namespace socket(2) fails with ENOBUFS, which is counted.
-    Other users are affected only if they share the limit."""
+    """At the limits of a user and of a namespace, socket(2) fails with ENOBUFS, and the module
+    counts the failure. Other users are affected only if they share the limit."""
     for name, others in (("max_sockets_per_user", "a socket"), ("max_sockets_per_net", "ENOBUFS")):
         e.until(lambda: not observe.rows(), "no sockets of others")
         before = observe.stats()["- limit reached"]

@@ -5,8 +5,8 @@
     STEPS=60 tests/guest/run ways # one of them again
 
 Seed and number of a connection determine its family, its transport and the calls of its four
-threads. Options and parameters change meanwhile, signals interrupt calls, the process forks. Every
-byte is checked. Memory is overwritten as soon as the program may write to it."""
+threads. Options and parameters change during the calls, signals interrupt calls, and the process
+forks. Every byte is checked. Memory is overwritten as soon as the program may write to it."""
 
 import os
 import random
@@ -88,7 +88,7 @@ def disturb(dice, threads, parameters):
 
 
 def play(e, seed, number, steps, parameters):
-    """Runs one connection; returns the reason if it fails."""
+    """Runs one connection; returns the reason if the connection fails."""
     dice = random.Random(seed * 1000003 + number)
     near, far = connect(e, consts.IPPROTO_SDP if number & 1 else 0, bool(number & 2))
     e.equal({observe.info(sock)["transport"] for sock in (near, far)}, {2 if number & 2 else 1}, "transport")

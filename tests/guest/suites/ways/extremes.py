@@ -15,7 +15,7 @@ from suites.ways.connection import TIME, change, parameter, play
 
 TABLE = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
 ROWS = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), 0644,", TABLE, re.M)
-# Each connection has a value of its own.
+# Each connection has its own value.
 OTHERS = ("local_transport",)
 # Parameters that refuse connections at these values, some over RDMA only.
 REFUSING = {"max_sockets_per_user": 0, "max_sockets_per_net": 0, "max_buffer_memory": 0, "sdp_link_layer_ib_only": 1}
@@ -28,7 +28,7 @@ def values(name, default, least, most):
 
 
 def settings():
-    """Yields each bound alone, then all together."""
+    """Yields each bound alone, then all bounds together."""
     rows = [(row[0], values(*row)) for row in ROWS if row[0] not in OTHERS]
     for name, some in rows:
         for value in some:

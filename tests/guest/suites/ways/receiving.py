@@ -68,7 +68,7 @@ class Reader:
             pass
 
     def by_edges(self, size):
-        """Reads until the queue is empty, then waits for the next edge."""
+        """Reads until the receive queue is empty, then waits for the next edge."""
         try:
             while not self.ended:
                 self.take(self.sock.recv(max(size, 4096), NOW))

@@ -20,7 +20,7 @@ AREA = 1 << 20
 AREAS = 6
 # Period of the pattern. A file contains the pattern twice, so that any part of it is contiguous.
 PERIOD = 1000003
-# Milliseconds without progress after which a call counts as hung.
+# Time without progress after which a call counts as hung (ms).
 LOST = 30000
 
 
@@ -92,7 +92,7 @@ class Writer:
         return area
 
     def release(self, area):
-        """The connection no longer uses this memory: its new content must not arrive."""
+        """The connection no longer uses the given memory: its new content must not arrive."""
         area[:] = bytes(AREA)
         self.free.append(area)
 

@@ -18,7 +18,8 @@ TCP = socket.IPPROTO_TCP
 
 
 def over(e, *socks):
-    """Waits until neither host has a row of the connection: then its teardown has been captured."""
+    """Waits until neither host has a row of the connection: the capture then contains its
+    teardown."""
     ports = {sock.getsockname()[1] for sock in socks}
     for sock in socks:
         sock.close()
@@ -28,8 +29,8 @@ def over(e, *socks):
 
 
 def talk(e):
-    """Waits for each message before the next one, so that the order is always the same. The session
-    has too few messages for a credit update, whose timing would vary."""
+    """Waits for each message before the next one is sent, so that the order is always the same. The
+    session has too few messages for a credit update, whose timing would vary."""
     listener = e.listen()
     near, far = e.pair(listener)
     near.set(TCP, socket.TCP_NODELAY, 1)
@@ -68,7 +69,7 @@ def masked(text, ports):
 
 @case(reference=False, timeout=120)
 def golden(e):
-    """Compares the whole dissection with the stored one."""
+    """Compares the whole dissection with the stored dissection."""
     capture = Capture(e)
     with capture:
         ports = talk(e)
@@ -83,8 +84,8 @@ def golden(e):
 
 @case(reference=False, timeout=120)
 def names_and_addresses(e):
-    """Checks fields: message identifiers in order, Hello's version, addresses and port, the service
-    ID."""
+    """Checks fields: message identifiers in order, Hello's version, addresses and port, and the
+    service ID."""
     capture = Capture(e)
     with capture:
         ports = talk(e)

@@ -11,7 +11,7 @@ from lib.preload import under
 from lib.registry import case
 from lib.sock import Sock
 
-# Tries IPv6 first, as many programs do, and prints the protocol that is used.
+# Tries IPv6 first, as many programs do, and prints the protocol of the connection.
 PROGRAM = """import socket
 try:
     socket.socket(socket.AF_INET6)
@@ -41,7 +41,7 @@ def of_ipv4(e):
 
 @case(reference=False, families=("v4",))
 def requests(e):
-    """A connection request by IPv6 is refused."""
+    """The module refuses a connection request by IPv6."""
     needs_no_ipv6(e)
     bed = raw.Bed(e)
     near = e.socket()

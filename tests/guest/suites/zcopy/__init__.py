@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy. Cases do not depend on the addresses of a connection; most run with IPv4 only, and one
-of each kind with IPv6, too."""
+"""Zero copy. The behaviour of a case does not depend on the addresses of a connection. Most cases
+run with IPv4 only, and one of each kind runs with IPv6 as well."""
 GUEST = {"mixed": True}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The page of userfaultfd's ioctl arguments is in the program's memory (SDP_ASYNC_SEND). Writing to
-that page gains the program nothing."""
+"""The page with the arguments of userfaultfd's ioctls is in the program's memory (SDP_ASYNC_SEND).
+A program gains nothing by writing to the page."""
 
 import ctypes
 import mmap
@@ -14,7 +14,7 @@ from lib.registry import case
 
 from .protected import MIB, PAGE, Counters, pair, view
 
-# Writes a word to the page by process_vm_writev(2) until the page is mapped, then by 2,000,000
+# Writes a word to the page by process_vm_writev(2) until the page is mapped, and then by 2,000,000
 # stores or until the page is unmapped. Returns 0 if the page was never mapped. Assembled from:
 # 1: process_vm_writev(edi, rsi, 1, rdx, 1, 0) > 0 or r9--, 1b; ecx = 2000000; 2: *rcx = r8; ecx--, 2b
 WRITER = bytes.fromhex("535541544155415641574889cb4c89c54d89cc4989fd4989f64989d7b8370100004c89ef4c89f6ba010000004d89fa41b8010000004531c90f05"
@@ -34,8 +34,8 @@ def some(address, length):
 
 
 def writer(value, offset, begun):
-    """Writes to the address at which the kernel will map its page, the lowest free one. Returns
-    true if the page was mapped."""
+    """Writes to the lowest free address, at which the kernel will map its page. Returns true if the
+    page was mapped."""
     code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(WRITER + UNMAPPED)
     start = ctypes.addressof(ctypes.c_char.from_buffer(code))
@@ -62,8 +62,8 @@ def of_kernel_threads():
 
 
 def was_there(e, met):
-    """Skips the case if the program has not found the kernel's page: another mapping may take its
-    address, as on the debug kernel."""
+    """Skips the case if the program has not found the kernel's page: another mapping may take the
+    address of the page, as on the debug kernel."""
     if not met:
         e.skip("the page was not at the expected address")
 
@@ -71,7 +71,7 @@ def was_there(e, met):
 @case(reference=False, families=("v4",), timeout=120)
 def asks_for_events(e):
     """A program changes the features so that each fork would install a descriptor in the module's
-    worker. The module's worker is privileged to receive these events."""
+    worker. The module's worker is privileged to receive fork events."""
     near, far = pair(e)
     before, met = of_kernel_threads(), 0
 
@@ -113,7 +113,7 @@ def registers_for_more(e):
         begun.wait()
         near.sendall(some(m.address, MIB))
         thread.join()
-        # keeps the present page in use until the peer reads the block in the end
+        # keeps the present page in use until the peer reads the block at the end
         other.sendall(view(memory.Raw(65536).fill(2)))
         # no page is mapped yet
         write = threading.Thread(target=os.write, args=(into, some(m.address + MIB + MIB // 2, PAGE)), daemon=True)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking calls whose bytes are transferred between the pages of the two programs, and those that
-must copy."""
+"""Blocking calls: some transfer bytes between the pages of the two programs, others must copy."""
 
 import contextlib
 import ctypes
@@ -20,7 +19,7 @@ NOWHERE = struct.pack("=H14x", 0)
 
 
 def eager(sock):
-    """Sends of a page or more are offered to the other end's reader."""
+    """Sets the threshold so that sends of a page or more are offered to the peer's reader."""
     sock.set(TCP, consts.SDP_ZCOPY_THRESH, 4096)
 
 
@@ -48,14 +47,15 @@ def from_pages(counters):
 
 
 def unpinned(e):
-    """No page stays pinned at either end, except memory that is released when memory is short."""
+    """No page stays pinned at either end, except memory that the kernel can reclaim when memory is
+    short."""
     e.until(lambda: not any(observe.pinned(where) for where in netns.hosts()), "the end of all pinning")
 
 
 @case(reference=False, timeout=60, messages=True, hosts=(1, 2))
 def whole(e):
-    """Large sends to large receives are not copied. On siw, whose regions have 256 pages, less than
-    a page of each call is, since the memory does not begin with a page."""
+    """Large sends to large receives are not copied. On siw, whose regions have 256 pages, at most a
+    page of each call is copied, because the memory does not begin at a page border."""
     spare = 8 * mmap.PAGESIZE if os.path.exists("/sys/class/infiniband/siw0") else 0
     for turn in (1, -1):
         def attempt():
@@ -67,7 +67,7 @@ def whole(e):
             for way in ("tx", "rx"):
                 e.equal(counters.gained(f"{way}_bytes"), 8 * MIB, f"{way} bytes")
             if any(8 * MIB - counters.gained(f"zcopy {way}_bytes") > spare for way in ("tx", "rx")):
-                return False        # the reader was so slow, once, that the sender lost patience and copied
+                return False        # the reader was once so slow that the sender timed out and copied
             adverts = counters.gained("post_send SDP_MID_SRCAVAIL") + counters.gained("post_send SDP_MID_SINKAVAIL")
             e.check(adverts >= 8, f"{adverts} adverts")
             return True
@@ -77,8 +77,8 @@ def whole(e):
 
 def pipelined(e, turn=1):
     """Returns a pair where the far end's readers may advertise (the near end's, if `turn` is -1),
-    and none has had to cancel yet. An end stops advertising for a while after a cancel, so the
-    first bytes are sent to a reader that polls, which never advertises."""
+    and none has had to cancel yet. An end stops advertising for a while after a cancel. The first
+    bytes are therefore sent to a reader that polls, because a polling reader never advertises."""
     near, far = pair(e)[::turn]
     counters = Counters()
     task = e.task(pattern.send, near, 2, MIB, [MIB])
@@ -93,8 +93,8 @@ def pipelined(e, turn=1):
 
 
 def waiting_reader(e, sock, size, flags=socket.MSG_WAITALL):
-    """Starts a receive call that has advertised its memory; returns it and the counters from then
-    on."""
+    """Starts a receive call that has advertised its memory; returns the call and the current
+    counters."""
     counters = Counters()
     task = e.task(sock.recv, size, flags)
     e.until(lambda: counters.gained("post_send SDP_MID_SINKAVAIL"), "a sink advert")
@@ -102,8 +102,8 @@ def waiting_reader(e, sock, size, flags=socket.MSG_WAITALL):
 
 
 def before_it_gives_up(e, attempt):
-    """Retries: a reader cancels its advert if no byte arrives for a second, which a slow machine
-    may take."""
+    """The case is repeated, because a reader cancels its advert if no byte arrives for a second,
+    and a slow machine may take longer."""
     e.lucky(attempt, "the reader took its memory back")
 
 
@@ -177,7 +177,7 @@ def small_to_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_times_out(e):
-    """A time-out while the reader's memory is advertised: nothing is lost."""
+    """The reader's call times out while its memory is advertised: nothing is lost."""
     near, far = pipelined(e)
     far.set(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, 300_000))
     task, _ = waiting_reader(e, far, MIB)
@@ -192,7 +192,7 @@ def reader_times_out(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def reader_interrupted(e):
-    """A signal while the reader's memory is advertised: nothing is lost."""
+    """A signal ends the reader's call while its memory is advertised: nothing is lost."""
     near, far = pipelined(e)
     counters = Counters()
     outcome, caught = e.interrupt_self(lambda: calls.recv(far, MIB), "recvfrom", when=lambda: counters.gained("post_send SDP_MID_SINKAVAIL"))
@@ -204,7 +204,7 @@ def reader_interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def end_for_a_waiting_reader(e):
-    """The end of the stream while the reader's memory is advertised."""
+    """The stream ends while the reader's memory is advertised."""
     near, far = pipelined(e)
     task, _ = waiting_reader(e, far, MIB)
     near.shutdown(socket.SHUT_WR)
@@ -229,7 +229,7 @@ def changed_mind(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def idle_reader(e):
-    """A reader without bytes cancels its advert, and gets bytes that arrive later."""
+    """A reader without bytes cancels its advert, and gets the bytes that arrive later."""
     near, far = pipelined(e)
     task, _ = waiting_reader(e, far, MIB)
     unpinned(e)
@@ -255,7 +255,8 @@ def sizes(e):
 
 @case(reference=False, hosts=(1, 2), timeout=120)
 def both_ways(e):
-    """Blocks cross: while it waits for its reader, neither side stops reading."""
+    """Blocks of both ends cross: neither end stops reading while its own block waits for a
+    reader."""
     near, far = pair(e)
     total = 3 * MIB
     tasks = [e.task(pattern.send, near, 1, total, [200000]), e.task(pattern.send, far, 2, total, [70000]),
@@ -267,7 +268,8 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def both_send_first(e):
-    """Both programs first send as much as both buffers hold, then receive. TCP can do the same.
+    """Both programs first send as many bytes as both buffers hold, and then receive. TCP can do the
+    same.
     """
     near, far = pair(e)
     data = pattern.Pattern(8).at(0, 100000)
@@ -281,7 +283,7 @@ def both_send_first(e):
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=60)
 def nobody_reads(e):
-    """A send does not wait for a reader if a copy has space."""
+    """A send does not wait for a reader if the buffers have space for a copy."""
     near, far = pair(e)
     data = pattern.Pattern(9).at(0, 60000)
     counters = Counters()
@@ -300,7 +302,7 @@ def little_by_little(e):
         task = e.task(pattern.send, near, 2, MIB, [MIB])
         e.equal(pattern.receive(far, 2, MIB, [100]), MIB, "bytes")
         task.result()
-        return counters.gained("zcopy refused")     # or the reader was so slow that the sender lost patience and copied
+        return counters.gained("zcopy refused")     # or the reader was so slow that the sender timed out and copied
     e.lucky(attempt, "nothing was refused")
     unpinned(e)
 
@@ -334,8 +336,8 @@ def peeked(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def polled(e):
-    """Bytes that poll(2) reports can be read without waiting. A block that only the other end has
-    does not count."""
+    """Bytes that poll(2) reports can be read without waiting. poll(2) does not report a block that
+    only the peer has."""
     near, far = pair(e)
     total = 2 * MIB
     task = e.task(pattern.send, near, 7, total, [total])
@@ -351,7 +353,7 @@ def polled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def not_waiting(e):
-    """A non-blocking reader that does not poll gets the bytes as well."""
+    """A non-blocking reader that does not poll also gets the bytes."""
     near, far = pair(e)
     total = MIB
     task = e.task(pattern.send, near, 7, total, [total])
@@ -370,8 +372,8 @@ def not_waiting(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def given_back_meanwhile(e):
-    """A block is returned while the next one is pinned: its bytes are sent before the next
-    one's."""
+    """A block is returned while the next block is pinned: bytes of the returned block are sent
+    before those of the next block."""
     near, far = pipelined(e)
     first, second = (random.Random(seed).randbytes(MIB) for seed in (1, 2))
     absent = memory.Absent(MIB)
@@ -388,7 +390,7 @@ def given_back_meanwhile(e):
 
     def is_back():
         with contextlib.suppress(BlockingIOError):
-            early.extend(far.recv(MIB, socket.MSG_DONTWAIT))    # its bytes may follow at once
+            early.extend(far.recv(MIB, socket.MSG_DONTWAIT))    # bytes of the block may follow at once
         return counters.gained("received SDP_MID_SENDSM")
 
     e.until(is_back, "the advert's return")
@@ -435,7 +437,7 @@ def vectors(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def from_a_file_mapping(e):
-    """Bytes of a mapped file, shared and private; the other end reads into a shared mapping."""
+    """Sends bytes of a mapped file, shared and private; the peer reads into a shared mapping."""
     near, far = pair(e)
     data = pattern.Pattern(6).at(0, MIB)
     with open("/tmp/zcopy-source", "w+b") as file:
@@ -453,7 +455,7 @@ def from_a_file_mapping(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def from_a_device(e):
-    """Memory of a device, which has no pages to pin: it is copied."""
+    """Memory of a device has no pages that can be pinned: the memory is copied."""
     near, far = pair(e)
     with memory.of_a_device(e) as device:
         data = device[:]
@@ -469,7 +471,7 @@ def from_a_device(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def memlock(e):
-    """Without the right to lock memory, bytes are copied."""
+    """Bytes are copied if the program has no right to lock memory."""
     near, far = pair(e)
 
     def give():
@@ -505,7 +507,8 @@ def bad_address(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def interrupted(e):
-    """A signal ends a send that waits for its reader. Exactly the bytes that it returns arrive."""
+    """A signal ends a send that waits for its reader. Exactly the bytes arrive whose number the
+    interrupted call returns."""
     near, far = pair(e)
     data, part = pattern.Pattern(3).at(0, 64 * MIB), 3 * MIB + 5
     checker = pattern.Checker(3)
@@ -523,7 +526,7 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def dissolved(e):
-    """connect(AF_UNSPEC) during a send whose block is advertised: the send ends, and its pages are
+    """connect(AF_UNSPEC) during a send with an advertised block: the send ends, and its pages are
     unpinned."""
     for _ in range(5):
         near, far = pair(e)
@@ -575,7 +578,7 @@ def killed(e):
 
 def one_end_dies(e, turns, size, least):
     """Kills the sender or the reader in turn after `least(turn)` MiB by calls of `size` bytes. The
-    other end gets an error or the end of the stream."""
+    surviving end gets an error or the end of the stream."""
     data = bytes(size)
 
     def send_on(sock):
@@ -611,6 +614,6 @@ def one_end_dies(e, turns, size, least):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed_midway(e):
-    """One end dies while the other transfers bytes from or to its memory. The end that stays gets
-    an error or the end of the stream."""
+    """One end dies while the other transfers bytes from or to its memory. The surviving end gets an
+    error or the end of the stream."""
     one_end_dies(e, e.rounds(16), 16 * MIB, lambda turn: turn % 8 + 1)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Memory that is remapped, or moved to another owner, while a blocking call uses it.
 
-If the bytes are transferred between the pages of the two programs, these are the pages that the
-call found: their content is sent, and received bytes are written to them, even if other pages have
-replaced them in the address space. If the bytes are copied after all, the call finds the current
-pages, as on TCP.
+A transfer between the pages of two programs uses the pages that the call found: the content of
+these pages is sent, and received bytes are written to these pages, even if other pages have
+replaced them in the address space. A call that copies after all finds the current pages, as on TCP.
 """
 
 import mmap
@@ -32,7 +31,7 @@ class File(Raw):
         super().__init__(size, mmap.MAP_SHARED, self.descriptor)
 
     def truncate(self):
-        """After truncation the file has other pages, of zeros."""
+        """After truncation, the file has new pages of zeros."""
         os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, self.size)
 
@@ -55,7 +54,7 @@ def forked(memory):
     os.waitpid(child, 0)
 
 
-# Change of the memory, its kind, and true if the program still sees the same pages.
+# Change of the memory, its kind, and true if the program still sees the same pages afterwards.
 CHANGES = ((Raw.replace, Raw, False), (Raw.discard, Raw, False), (File.truncate, File, False), (locked, Raw, True), (forked, Raw, True))
 
 
@@ -91,7 +90,8 @@ def to_be_sent(e):
 
 @case(reference=False, families=("v4",), timeout=120, messages=True)
 def to_be_filled(e):
-    """Memory that a reader has advertised: its replacement in the address space is not written to.
+    """A reader has advertised its memory: memory that replaces it in the address space is not
+    written to.
     """
     def attempt(change, kind, same):
         near, far = pipelined(e)
@@ -122,8 +122,8 @@ def to_be_filled(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def under_way(e):
-    """Memory of a send that has returned (MSG_ZEROCOPY): the peer reads the pages of that time,
-    both in a waiting reader and a polling one."""
+    """Memory of a send that has returned (MSG_ZEROCOPY): the peer, waiting or polling, reads the
+    pages of the time of the send."""
     for change, kind, _ in CHANGES:
         for polls in (False, True):
             near, far = asking(e)
@@ -147,7 +147,7 @@ def under_way(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def stack(e):
-    """The stack, also below its used part: it grows as for any other call."""
+    """The stack, including addresses below its used part: the stack grows as for any other call."""
     near, far = pair(e)
     data = pattern.Pattern(3).at(0, 15 * PAGE)
 
@@ -157,7 +157,7 @@ def stack(e):
         room = Raw.at(lowest - len(data), len(data))
         got = calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         same = room.bytes == data
-        # sends again, now that the memory is mapped, with a block that can be read from it
+        # sends again, now that the memory is mapped and a block can be read from it
         got += calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
         room.bytes = data
         return got, same, calls.send_at(far, room.address, room.size)
@@ -175,8 +175,8 @@ def stack(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_budget(e):
-    """More calls than the limits of both directions allow: their bytes are copied, and no call
-    waits for another."""
+    """More calls than the limits of both directions allow: the excess bytes are copied, and no call
+    waits for another call."""
     # a local reader pins nothing
     ways = ("send",) if netns.is_one() else ("send", "receive")
     names = [f"max_pinned_{way}{whose}" for way in ways for whose in ("", "_user")]
@@ -201,8 +201,8 @@ def out_of_budget(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def short_memory(e):
-    """Memory that stays pinned between transfers is released when memory is short, automatically as
-    well as on request."""
+    """Memory that stays pinned between transfers is released when memory is short, automatically
+    and on request."""
     def kept():
         told = observe.stats()
         return told["pinned pages send"] + told["pinned pages recv"]
@@ -210,7 +210,8 @@ def short_memory(e):
     start, go = os.pipe()
 
     def hog():
-        """Allocates memory until some is reclaimed; the OOM killer would select this process first.
+        """Allocates memory until the kernel reclaims some; the OOM killer would select this process
+        first.
         """
         os.read(start, 1)
         with open("/proc/self/oom_score_adj", "w") as file:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of sends that have returned, and access by the kernel and other processes: swap,
-compaction, cgroups, core dumps, direct I/O, debuggers, vfork."""
+"""Memory of sends that have returned, accessed by the kernel and other processes: swap, compaction,
+cgroups, core dumps, direct I/O, debuggers, vfork."""
 
 import ctypes
 import errno
@@ -61,8 +61,8 @@ class Block:
 
 @case(reference=False, families=("v4",), timeout=90)
 def swapped(e):
-    """With swap: memory in flight is not swapped out, and swapped-out memory is swapped in and
-    protected. After that the kernel compacts memory."""
+    """With swap: memory in flight is not swapped out; swapped-out memory is swapped in and
+    protected when sent. The kernel then compacts memory."""
     device = e.keep(Block(e, 64 * MIB))
     subprocess.run(["mkswap", device.name], check=True, capture_output=True)
     done = subprocess.run(["swapon", device.name], capture_output=True, text=True)
@@ -93,8 +93,8 @@ def swapped(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def direct_input(e):
-    """read(2) with O_DIRECT into a block: the device writes there only after the peer has read the
-    block."""
+    """read(2) with O_DIRECT into a block: the device writes to the block only after the peer has
+    read it."""
     device = e.keep(Block(e, 4 * MIB))
     with open(device.name, "r+b") as file:
         file.write(b"d" * MIB)
@@ -112,8 +112,8 @@ def direct_input(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def debugged(e):
-    """PTRACE_POKEDATA to a block is refused, because it cannot wait; without a block in flight it
-    succeeds."""
+    """PTRACE_POKEDATA to a block is refused, because the debugger cannot wait; PTRACE_POKEDATA
+    succeeds without a block in flight."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(5)
     want = m.bytes
@@ -136,7 +136,8 @@ def debugged(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def core_dumped(e):
-    """A program dumps core with a block in flight: its memory is in the file, and at the peer."""
+    """A program dumps core with a block in flight: both the core file and the peer get the
+    memory."""
     pattern = SYSTEM / "kernel/core_pattern"
     if not pattern.exists():
         e.skip("no core dumps")
@@ -166,8 +167,8 @@ def core_dumped(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def out_of_memory(e):
-    """A program whose cgroup is out of memory is killed with a block in flight, which arrives.
-    Before it is killed, the program may get no more memory."""
+    """The OOM killer of a cgroup kills a program with a block in flight, and the block arrives.
+    The program may get no more memory before it is killed."""
     with Group(e) as group:
         near, far = pair(e)
         m = memory.Raw(MIB).fill(8)
@@ -195,8 +196,8 @@ def out_of_memory(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def two_in_a_page(e):
-    """Sends that end and begin in the same page: both arrive as sent, whatever is written to the
-    page meanwhile."""
+    """Two sends meet in one page: both arrive as sent, whatever the program writes to the page
+    meanwhile."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(9)
     want = m.bytes
@@ -218,7 +219,7 @@ def two_in_a_page(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def of_other_kinds(e):
-    """Pages of hugetlbfs and stacks are not protected, and each is counted."""
+    """Pages of hugetlbfs and stacks are not protected, and each such send is counted."""
     ended(e, *unprotected(e, "stack", memory.Raw(MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GROWSDOWN).fill(1)))
     pages = SYSTEM / "vm/nr_hugepages"
     if not pages.exists():
@@ -237,7 +238,7 @@ def of_other_kinds(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def received_elsewhere(e):
-    """Another socket receives into a block in flight."""
+    """Another socket receives bytes into a block in flight."""
     near, far, m, want = in_flight(e)
     other, end = e.pair()
     data = bytes(range(256)) * (MIB // 256)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One source to several peers: a registered buffer of io_uring, a file, and a pipe. Nothing is
-copied, the pages of the source are pinned once, and a peer that stops or dies affects its own
-connection only."""
+"""One source sends to several peers: a registered buffer of io_uring, a file, or a pipe. No byte is
+copied, the pages of the source are pinned once, and a peer that stops or dies affects only its own
+connection."""
 
 import ctypes
 import fcntl
@@ -53,7 +53,7 @@ class Buffer:
         self._e.equal((result, flags), (SIZE, MORE), "result, and a notification to come")
 
     def settle(self, *but):
-        """Waits for the notifications of sends, except those to some sockets: nothing was copied.
+        """Waits for the notifications of sends, except sends to some sockets: nothing was copied.
         """
         wanted = {tag for tag, sock in enumerate(self.sent) if sock not in but}
         while not wanted <= set(self.told):
@@ -85,7 +85,7 @@ class File:
 
 
 class Pipe(File):
-    """Sends by tee(2) of a pipe, which keeps its bytes."""
+    """Sends by tee(2) of a pipe, so that the pipe keeps its bytes."""
 
     def __init__(self, e):
         super().__init__(e)
@@ -117,7 +117,7 @@ def pairs_of(e, count):
 
 def read(e, *ends):
     """Each end reads the bytes by one call, in a thread without a ring: completions of a ring
-    interrupt calls of its thread like signals."""
+    interrupt calls of the ring's thread, like signals."""
     def reads():
         for end in ends:
             data = end.recv(SIZE, socket.MSG_WAITALL)
@@ -136,7 +136,7 @@ def done(e, pairs):
 def pinned():
     """Returns the kernel's number of pinned pages, and the pinned memory of this process in KiB."""
     with open("/proc/sys/vm/stat_refresh", "w") as file:
-        file.write("1")     # adds up what each processor has counted
+        file.write("1")     # adds up the counts of all processors
     with open("/proc/vmstat") as file:
         count = dict(line.split() for line in file)
     with open("/proc/self/status") as file:
@@ -146,7 +146,7 @@ def pinned():
 
 @case(reference=False, families=("v4",), timeout=60)
 def to_each(e):
-    """2, 4 and 8 peers read the same pages, which are not pinned again for them."""
+    """2, 4 and 8 peers read the same pages, and no page is pinned again for a further peer."""
     for kind in SOURCES:
         source = kind(e)
         for count in (2, 4, 8):
@@ -164,8 +164,8 @@ def to_each(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def stopped(e):
-    """A peer that does not read delays no other one. The stopped peer's blocks wait, and arrive
-    later, although the buffer is unregistered meanwhile."""
+    """A peer that does not read delays no other peer. The stopped peer's blocks wait, and arrive
+    later, although the program unregisters the buffer meanwhile."""
     for kind in SOURCES:
         source, pairs = kind(e), pairs_of(e, 3)
         (slow, end), *others = pairs
@@ -185,7 +185,7 @@ def stopped(e):
 @case(reference=False, families=("v4",), timeout=60)
 def dead(e):
     """A peer dies with a block in flight: its connection ends. The other peers get that block and
-    later ones."""
+    later blocks."""
     for kind in SOURCES:
         source, pairs = kind(e), pairs_of(e, 3)
         (lost, end), *others = pairs

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Statistics of zero copy, its automatic choice, and the state that it keeps from one call to the
-next."""
+"""Statistics of zero copy, the automatic choice of zero copy, and the state that a connection keeps
+from one call to the next."""
 
 import contextlib
 import mmap
@@ -114,7 +114,7 @@ def small_ones_are_copied(e):
 @case(reference=False, families=("v4",), timeout=120)
 def cache(e):
     """With pin_cache, memory that is sent again stays pinned. Memory that replaces the pinned
-    memory in the address space is not confused with it."""
+    memory in the address space is not confused with the pinned memory."""
     with parameter("pin_cache", 1):
         near, far = pair(e)
         counters = Counters()

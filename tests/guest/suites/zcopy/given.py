@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""splice(2) from a socket over a device: the pipe gets the pages of receive buffers."""
+"""splice(2) from a socket over a device puts pages of receive buffers into the pipe."""
 
 import socket
 
@@ -15,8 +15,8 @@ PAGES = (32 + 64) * 16          # of given and of posted or unread buffers, at m
 
 @case(reference=False, timeout=90)
 def through(e):
-    """A proxy, which announces more bytes or not: most go from one device to the other without a
-    copy."""
+    """A proxy with and without announced lengths: most bytes pass from one device to the other
+    without a copy."""
     for flags in (0, MORE):
         near, far = e.pair()
         second, target = e.pair()
@@ -45,7 +45,8 @@ def through(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def small_ones_between(e):
-    """A reader that is late: what is copied of one message leaves the next ones to be given."""
+    """A late reader: a message that is partly copied does not prevent later messages from passing
+    as pages."""
     near, far = e.pair()
     reader, writer = pipe(e)
     task = e.task(pattern.send, near, 78, 6 * MIB, [MIB])      # for large buffers
@@ -64,7 +65,8 @@ def small_ones_between(e):
 
 @case(reference=False, timeout=90)
 def unread_pipes(e):
-    """Pipes that nobody reads: the memory of a connection is bounded, and bytes go on."""
+    """Pipes without readers: the memory of a connection is bounded, and the connection
+    continues."""
     near, far = e.pair()
     pipes = [pipe(e) for _ in range(8)]
     task = e.task(pattern.send, near, 75, 10 * MIB, [MIB])
@@ -88,7 +90,7 @@ def unread_pipes(e):
 
 @case(reference=False, timeout=60)
 def under_pressure(e):
-    """Little memory for buffers: bytes are copied to the pipe."""
+    """With little memory for buffers, splice(2) copies bytes to the pipe."""
     near, far = e.pair()
     reader, writer = pipe(e)
     with parameter("max_buffer_memory", 0):

@@ -50,8 +50,8 @@ def pinned(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def device_removed(e):
-    """`rdma link del` of either end's device with blocks in flight: programs get an error, and
-    their memory back."""
+    """`rdma link del` of either end's device with blocks in flight: programs get an error, and can
+    write to their memory again."""
     e.needs_wire()
     for where, name in (("self", "rxe0"), ("peer", "rxe1")):
         near, _ = asking(e)
@@ -69,8 +69,8 @@ def device_removed(e):
 
 
 class Sender:
-    """A process with blocks in flight and the only descriptor of their socket. The peer of that
-    process is `far`.
+    """A process with blocks in flight and the only descriptor of their socket. `far` is the peer of
+    the process.
     """
 
     def __init__(self, e, give_them):
@@ -104,7 +104,7 @@ class Sender:
 
 @case(reference=False, families=("v4",), timeout=120)
 def nobody_takes_them(e):
-    """The sender closes, exits or is killed, and its peer reads nothing: the connection ends after
+    """The sender closes, exits or is killed, and the peer reads nothing: the connection ends after
     TCP_USER_TIMEOUT."""
     for give_them in (asked, at_once):
         for end in ("close", "exit", "kill"):
@@ -139,7 +139,8 @@ def rmmod():
 @case(reference=False, families=("v4",), timeout=120)
 def module_unloaded(e):
     """rmmod is refused while blocks exist, even of a closed socket. After the blocks have ended,
-    rmmod does not wait for a program whose memory was protected, and which may then write to it."""
+    rmmod does not wait for a program whose memory was protected. The program may then write to the
+    memory."""
     kept, listener = [], e.listen()
     for give_them in (asked, at_once):
         near, far = e.pair(listener)
@@ -167,8 +168,8 @@ def module_unloaded(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def namespace_goes(e):
-    """The last process of a network namespace dies with blocks in flight: those with a reader
-    arrive, the others end, and the namespace ends."""
+    """The last process of a network namespace dies with blocks in flight: blocks with a reader
+    arrive, other blocks end, and the namespace ends."""
     own, other, name = "10.79.0.1", "10.79.0.2", "flight"
     netns.run("self", f"ip netns add {name}")
     try:
@@ -213,7 +214,7 @@ def namespace_goes(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def touched_once(e):
-    """A write to a block in flight does not affect later blocks: they are not copied. A peer that
+    """A write to a block in flight does not affect later blocks, which are not copied. A peer that
     holds the blocks for long has ten seconds to reply to a cancel."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)

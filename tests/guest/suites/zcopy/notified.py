@@ -22,7 +22,7 @@ MOST = 8        # blocks under way
 
 
 def asking(e):
-    """Returns a pair whose near end may use MSG_ZEROCOPY."""
+    """Returns a pair of sockets whose near end may use MSG_ZEROCOPY."""
     near, far = e.pair()
     return near.set(SOL, consts.SO_ZEROCOPY, 1), far
 
@@ -50,7 +50,7 @@ class Told:
             self.count = len(self._codes)
 
     def wait(self, count):
-        """Waits for `count` notifications; returns their codes."""
+        """Waits for `count` notifications; returns the codes of the notifications."""
         while self.look() < count:
             self._e.equal(self._sock.mask_when(0, self._e.patience), "ERR", f"poll() with {self.count} of {count} told")
         self._e.equal(sorted(self._codes), list(range(count)), "sends that were told")
@@ -74,8 +74,9 @@ def give(e, sock, seed, count, size=MIB):
 
 @case(reference=False, timeout=60, messages=True)
 def read_by_the_peer(e):
-    """Several blocks are in flight. The peer reads them, and only then do notifications arrive.
-    No byte of these blocks is copied."""
+    """Several blocks are in flight. The peer reads the blocks, and only then do notifications
+    arrive.
+    No byte of the blocks in flight is copied."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 1, 4)
@@ -116,8 +117,8 @@ def many(e):
 
 @case(reference=False, timeout=60)
 def polled(e):
-    """A reader that polls gets the bytes as messages from the same pages. On a local connection the
-    messages are copies."""
+    """A reader that polls gets the bytes as messages sent from the same pages. On a local
+    connection the messages are copies."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 3, 3)
@@ -172,8 +173,8 @@ def as_many_as_may_be(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def ended(e):
-    """shutdown(2), close(2) and exit(2) with blocks in flight: as on TCP, the bytes arrive, then
-    the end of the stream."""
+    """shutdown(2), close(2) and exit(2) with blocks in flight: the bytes arrive, then the end of
+    the stream, as on TCP."""
     def child(sock):
         give(e, sock, 6, 3)
         return os.getpid()
@@ -224,8 +225,8 @@ def nobody_reads_the_queue(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def urgent_behind(e):
-    """An urgent byte does not wait until the blocks before it are read: these are sent as
-    messages."""
+    """An urgent byte does not wait until the blocks before it are read: the module sends these
+    blocks as messages."""
     near, far = asking(e)
     told = Told(e, near)
     give(e, near, 9, 3, 65536)
@@ -254,7 +255,8 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_a_send_that_waits(e):
-    """A blocking send after unread blocks cancels its own block, copies, and arrives after them."""
+    """A blocking send after unread blocks cancels its own block and copies; its bytes arrive after
+    the blocks."""
     near, far = asking(e)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     give(e, near, 12, 2)
@@ -320,8 +322,8 @@ def memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_budget(e):
-    """Beyond the limits bytes are copied, which notifications report. A user without a block still
-    gets one."""
+    """Beyond the limits bytes are copied, and notifications report the copies. A user without a
+    block can still get one block."""
     for name in ("max_pinned_send", "max_pinned_send_user"):
         with parameter(name, 0):
             near, far = asking(e)
@@ -381,7 +383,7 @@ def vectors_of_one_piece(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def bad_memory(e):
-    """Memory that ends during the call: the bytes before the end are sent, as on TCP."""
+    """A call's memory ends within its range: the bytes before the end are sent, as on TCP."""
     near, far = asking(e)
     calls.libc.mmap.restype = ctypes.c_void_p
     area = calls.libc.mmap(None, ctypes.c_size_t(2 * MIB), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)

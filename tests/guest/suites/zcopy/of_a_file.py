@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of a file whose file system has to be notified of each write. Such pages must not stay
-pinned without a time limit, as for an advert of a reader's memory, or for a transfer of an
-adapter."""
+"""Memory of a file whose file system must be notified of each write. Pages of such a file must not
+stay pinned without a time limit, as an advert of a reader's memory or a transfer of an adapter
+would require."""
 
 import contextlib
 import mmap
@@ -47,8 +47,8 @@ def on_a_disk(e, size):
 
 @case(reference=False, families=("v4",), timeout=90, messages=True)
 def received(e):
-    """A reader does not advertise such memory, and no adapter writes to it. The file gets the
-    received bytes."""
+    """A reader does not advertise memory of the file, and no adapter writes to this memory. The
+    file gets the received bytes."""
     near, far = pipelined(e)
     data = pattern.Pattern(5).at(0, MIB)
     with on_a_disk(e, MIB) as (view, content):

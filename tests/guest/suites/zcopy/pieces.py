@@ -43,7 +43,7 @@ class Pieces:
 
 
 def choosing(ends, threshold):
-    """Makes the two ends; the first end uses zero copy from this many bytes on, or by
+    """Makes the two ends; the first end uses zero copy from the given number of bytes on, or by
     measurement."""
     if threshold is not None:
         ends[0].set(TCP, consts.SDP_ZCOPY_THRESH, threshold)
@@ -84,8 +84,8 @@ def send(way, pieces):
 
 
 def arrive(e, way, pieces, blocks, what):
-    """Checks that the bytes arrive and that this many blocks exist before the first read; returns
-    the codes of the notifications."""
+    """Checks that the bytes arrive and that the given number of blocks exist before the first read;
+    returns the codes of the notifications."""
     counters, want, codes = Counters(), pieces.bytes, None
     task = e.task(send, way, pieces)
     e.until(lambda: counters.gained(way.counter) >= blocks, f"{what}: the blocks")
@@ -109,7 +109,7 @@ def with_empty_ones():
 
 
 def cut():
-    """The first segment begins within a page, the last ends in one."""
+    """The first segment begins within a page, and the last segment ends within a page."""
     return [(100, 16 * PAGE - 100), *APART[1:-1], (APART[-1][0], 15 * PAGE + 5)]
 
 
@@ -121,7 +121,7 @@ KINDS = {
     "in another order": ([*APART[8:], *APART[:8]], 1, 1),
     "with borders within pages": ([(n * 160_000 + 1000, 150_000) for n in range(6)], 6, 6),
     "one with a border within a page": ([*APART[:5], (APART[5][0], 15 * PAGE + 9), *APART[6:]], 2, 2),
-    # each segment may be too small to be protected
+    # a single segment may be too small to be protected
     "small": ([(n * 2 * PAGE, PAGE) for n in range(64)], 1, 0),
     "small within pages": ([(n * 2 * PAGE + 8, PAGE - 8) for n in range(64)], 0, 0),
     "many": ([(n * 9 * PAGE, 8 * PAGE) for n in range(40)], 1, 3),
@@ -146,8 +146,8 @@ def protected(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def blocking(e):
-    """A blocking send has one advert for its segments, except if segments stay pinned separately,
-    as on local connections."""
+    """A blocking send has one advert for all its segments, except if segments stay pinned
+    separately, as on local connections."""
     if netns.local():
         e.skip("segments stay pinned separately")
     for what in ("with borders between pages", "with empty ones", "cut at the ends", "in another order"):
@@ -159,8 +159,8 @@ SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
-    """Many segments that cannot form one block are copied if none alone would be zero copy.
-    Notifications report such a copy. A segment that is most of the call is sent as if it were
+    """Many segments that cannot form one block are copied if no single segment would use zero copy.
+    Notifications report such a copy. A segment that makes up most of the call is sent as if it were
     alone.
     """
     for kind in (Notified, Protected, Blocking):
@@ -209,7 +209,8 @@ def in_large_pages(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def with_a_hole(e):
-    """Memory that ends within a segment: the bytes before are sent, and none after."""
+    """A call's memory ends within a segment: the bytes before the end are sent, and no bytes after
+    it."""
     for kind in (Notified, Protected):
         for start, length, good in ((4 * 17 * PAGE + 8 * PAGE, PAGE, 4 * 64 * KIB + 8 * PAGE), (2 * 17 * PAGE, 16 * PAGE, 2 * 64 * KIB)):
             pieces = Pieces(APART)
@@ -254,8 +255,8 @@ def written_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed_in_flight(e):
-    """A segment is unmapped, another one moved. Later writes to the addresses of these segments do
-    not arrive."""
+    """The program unmaps one segment and moves another. Later writes to the addresses of unmapped
+    and moved segments do not arrive."""
     far, pieces, want = in_flight(e)
     pieces.piece(3).unmap()
     piece, to = pieces.piece(5), memory.Raw(16 * PAGE)
@@ -268,7 +269,7 @@ def changed_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def pinned_by_others(e):
-    """A block is not protected if one of its segments is pinned by others."""
+    """A block is not protected if other users pin one of its segments."""
     pieces = Pieces(APART)
     parameters = ctypes.create_string_buffer(120)
     ring = LIBC.syscall(425, 4, parameters)                     # io_uring_setup
@@ -335,8 +336,8 @@ def dice(rng):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """Segments are overwritten as soon as send returns: none of the new bytes ever arrives. The
-    first one is overwritten before the receiver reads."""
+    """Segments are overwritten as soon as send returns: no new byte ever arrives. The first segment
+    is overwritten before the receiver reads."""
     counters, touched = Counters(), threading.Event()
     for seed in range(e.rounds(16)):
         rng = random.Random(seed)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Ways in which bytes written after send(2) has returned could arrive: pins, lost protection."""
+"""Ways in which bytes that a program writes after send(2) has returned could arrive: pins, and lost
+protection."""
 
 import ctypes
 import fcntl
@@ -46,7 +47,7 @@ def moves_away(m):
 
 @case(reference=False, families=("v4",), timeout=90)
 def pinned_behind_a_block(e):
-    """A block in flight proves nothing about other pages than its own. Memory that io_uring has
+    """A block in flight proves nothing about pages outside the block. Memory that io_uring has
     since pinned at the block's address is refused: after munmap(2), MADV_DONTNEED or mremap(2)."""
     for change in (unmaps, discards, moves_away):
         near, far, m, want = in_flight(e)
@@ -71,8 +72,8 @@ def pinned_behind_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sent_to_many(e):
-    """The same memory is sent on several connections at once. None of the sends takes the pins of
-    the others for pins that write."""
+    """Several connections send the same memory at once. No send mistakes the pins of the other
+    sends for pins that write."""
     m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
     want, counters = m.bytes, Counters()
 
@@ -91,7 +92,7 @@ def sent_to_many(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sent_beside_others(e):
-    """Pins of blocking sends, and of MSG_ZEROCOPY, are this module's, too."""
+    """Pins of blocking sends and of MSG_ZEROCOPY also belong to this module."""
     near, far = pair(e)
     other, end = e.pair()
     other.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
@@ -132,8 +133,8 @@ def protected_pages(m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_another_userfaultfd(e):
-    """The end of a block does not unprotect memory that was mapped in its place and that the
-    program tracks itself."""
+    """The end of a block does not unprotect memory that replaced the block and that the program
+    tracks by its own userfaultfd."""
     near, far, m, want = in_flight(e)
     unmaps(m)
     m.fill(14)
@@ -148,7 +149,7 @@ def beside_another_userfaultfd(e):
 
 def arguments():
     """Returns the address of the module's page in the calling process. Children and core dumps do
-    not contain that page."""
+    not contain the module's page."""
     with open("/proc/self/smaps") as file:
         for line in file:
             if re.match("[0-9a-f]+-", line):
@@ -159,8 +160,8 @@ def arguments():
 
 
 def loses_the_page(e, seconds):
-    """Makes the module's page unreadable for this long, while a block ends and another one is in
-    flight."""
+    """Makes the module's page unreadable for the given time, while a block ends and another block
+    is in flight."""
     near, far, m, want = in_flight(e)
     other, end = pair(e)
     second = memory.Raw(MIB).fill(15)
@@ -189,7 +190,7 @@ def loses_the_page(e, seconds):
 
 @case(reference=False, families=("v4",), timeout=90)
 def page_not_there(e):
-    """The module's page cannot be read for a moment, as during page migration, or ever again.
+    """The module's page cannot be read for a moment, as during page migration, or never again.
     Blocks in flight stay protected while the module's page cannot be read."""
     for seconds in (0.2, None):
         e.check(e.child(loses_the_page, e, seconds).result(), f"the child, {seconds}")

@@ -77,7 +77,8 @@ def returns_at_once(e):
 def written_before_it_is_read(e, near, far, m):
     want = bytes(m.map)
     near.send(m.map)
-    # the write ends without a reader as well: the block is taken back, and its unread rest copied
+    # the write also ends without a reader: the module takes the block back, and copies its unread
+    # rest
     e.task(write, m, 8 * PAGE + 5, 0x55, PAGE).result()
     e.equal(m.map[8 * PAGE + 5:9 * PAGE + 5], b"U" * PAGE, "written")
     receive(e, far, want)
@@ -85,8 +86,8 @@ def written_before_it_is_read(e, near, far, m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_at_once(e):
-    """A write to the block before it is read waits, but not for a reader. The peer receives the
-    bytes as they were sent."""
+    """A write to the block before the peer reads it waits, but not for a reader. The peer receives
+    the bytes as they were sent."""
     every = Counters()
     for size in (256 << 10, MIB, 2 * MIB):
         near, far = pair(e)
@@ -96,13 +97,14 @@ def written_at_once(e):
             e.check(counters.gained(f"async {name}") > 0, f"{size}: async {name} is 0")
         near.close()
         far.close()
-    # the peer may have space for some of the block before that
+    # the peer may have space for a part of the block before the write
     e.check(every.gained("async copied") > 0, "nothing was copied")
     e.until(lambda: not observe.pinned("self"), "the end of the pinning")
 
 
 def in_flight(e, size=MIB):
-    """Returns a pair, memory, and its bytes, which are in flight to a peer that does not read."""
+    """Returns a pair of sockets, memory, and the bytes of the memory, which are in flight to a peer
+    that does not read."""
     near, far = pair(e)
     m = memory.Raw(size).fill(size)
     want = m.bytes
@@ -136,7 +138,7 @@ def parent_and_child_write(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def ends_of_a_process(e):
-    """exec(2), exit, SIGKILL: the bytes as sent arrive, then the end of the stream."""
+    """exec(2), exit and SIGKILL: the bytes arrive as sent, then the end of the stream."""
     def execs():
         os.execv("/bin/true", ["true"])
 
@@ -238,7 +240,7 @@ CHANGES = (unmaps, replaces, discards, moves, moves_a_part, moves_and_leaves_it_
 
 @case(reference=False, families=("v4",), timeout=120)
 def changed_mappings(e):
-    """Changes of the mapping, and later writes to it, do not change the bytes that were sent.
+    """Changes of the mapping, and later writes to the mapping, do not change the sent bytes.
     """
     for change in CHANGES:
         near, far, m, want = in_flight(e)
@@ -252,7 +254,8 @@ def changed_mappings(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sent_after_a_move(e):
-    """Memory that was moved in flight is sent asynchronously again, once its blocks have ended."""
+    """Memory that was moved in flight can be sent asynchronously again, once its blocks have
+    ended."""
     near, far, m, want = in_flight(e)
     moves(m)
     receive(e, far, want)
@@ -267,8 +270,8 @@ def sent_after_a_move(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def written_from_elsewhere(e):
-    """Writes of another process, of the kernel and of devices to the block wait, like the
-    program's."""
+    """Writes to the block by another process, the kernel or a device wait, like writes of the
+    program."""
     near, far, m, want = in_flight(e)
     parent = os.getpid()
 
@@ -303,7 +306,7 @@ def written_from_elsewhere(e):
     e.check(m.bytes == data, "received")
     receive(e, far, want, "recv(2)")
 
-    # a debugger does not wait: it is refused, or has waited before
+    # a debugger does not wait: its write is refused, or happens after the wait
     near, far, m, want = in_flight(e)
     try:
         with open("/proc/self/mem", "r+b", buffering=0) as file:
@@ -357,7 +360,7 @@ def unaligned(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def larger_than_a_block(e):
-    """A call larger than a block is split in several, and all bytes arrive."""
+    """A call larger than a block is split into several blocks, and all bytes arrive."""
     near, far = pair(e)
     m = memory.Raw(9 * MIB).fill(8)
     want = m.bytes
@@ -372,7 +375,7 @@ def larger_than_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def ends_in_a_gap(e):
-    """A call returns the number of bytes before unmapped memory, and exactly these arrive."""
+    """A call returns the number of bytes before unmapped memory, and exactly these bytes arrive."""
     for size in (MIB, 3 * MIB):
         near, far = pair(e)
         m = memory.Raw(size + MIB).fill(9)
@@ -404,7 +407,8 @@ def large_pages(e):
 
 
 def unprotected(e, name, m):
-    """Sends memory that cannot be protected, which is counted by this name; returns the pair."""
+    """Sends memory that cannot be protected, and checks the counter of the given name; returns the
+    pair."""
     want = m.bytes
     near, far = pair(e)
     counters = Counters()
@@ -436,8 +440,8 @@ def maps():
 @case(reference=False, families=("v4",), timeout=60)
 def page_taken_away(e):
     """The page of userfaultfd's ioctl arguments is unmapped, or replaced by one whose faults are
-    never resolved. The program loses the protection, and no call hangs. Another page of the program
-    at that address stays."""
+    never resolved. The program loses the protection of its blocks, and no call hangs. Another page
+    that the program has mapped at the address of the module's page stays mapped."""
     def tries(absent):
         near, far = pair(e)
         m = memory.Raw(MIB).fill(1)
@@ -468,7 +472,7 @@ def page_taken_away(e):
 @case(reference=False, families=("v4",), timeout=60)
 def without_privilege(e):
     """Blocks are protected even if the process is not privileged for userfaultfd(2) of kernel
-    faults; the process gets no descriptor of the userfaultfd."""
+    faults. The process gets no descriptor of the userfaultfd."""
     near, far = pair(e)
 
     def sender():
@@ -500,8 +504,8 @@ def without_privilege(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def forbidden(e):
-    """With async_send at -1 the option has no effect. The kernel's own writes to a program's memory
-    never wait for a peer."""
+    """With the parameter async_send at -1, the option has no effect. The kernel's own writes to a
+    program's memory never wait for a peer."""
     near, far = pair(e)
     before = netns.parameter("async_send", -1)
     try:
@@ -518,8 +522,8 @@ def forbidden(e):
 
 
 def reused(e, seed):
-    """Memory is overwritten as soon as send(2) has returned. The peer reads at any time and gets
-    the bytes as they were sent."""
+    """The program overwrites memory as soon as send(2) has returned. The peer reads at any time,
+    and gets the bytes as they were sent."""
     rng = random.Random(seed)
     near, far = pair(e)
     turn = [memory.Raw(MIB) for _ in range(rng.choice((1, 2, 4)))]
@@ -570,7 +574,7 @@ def pinned_by_others(e):
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
     """No byte written after send(2) has returned ever arrives. Each connection is new and has no
-    record of write faults yet."""
+    record of write faults."""
     counters = Counters()
     rounds = e.rounds(24)
     for seed in range(rounds):
@@ -595,10 +599,10 @@ def gives_up(e):
         write(m, 0, 0xEE, m.size)
 
     for n in range(40):
-        # the write may wait for a reader or not: the peer reads only after the write
+        # the write may or may not wait for a reader: the peer reads only after the write
         e.task(send_and_touch, n).result()
         receive(e, far, bytes([n]) * m.size)
-    # a block after one that was taken back may be sent in messages before the write
+    # after a block was taken back, the next block may be sent in messages before the write
     blocks, touched = (counters.gained(f"async {name}") for name in ("blocks", "touched"))
     e.check(3 <= touched <= blocks <= 10, f"{blocks} blocks of 40 sends, {touched} of them touched")
 
@@ -638,7 +642,7 @@ def takes_heart(e):
     for _ in range(count):
         sends(1, False)
     gained = {name: counters.gained(f"async {name}") for name in ("blocks", "touched", "unprotected busy", "unprotected pinned", "unprotected userfaultfd")}
-    # while the page tables of the last block are being changed, one is refused
+    # while the kernel changes the page tables of the last block, a further block is refused
     e.equal(gained["blocks"] + gained["unprotected busy"], count, f"blocks, of {gained}")
     e.check(gained["blocks"], "no blocks")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reasons for copies in SDP_INFO of each end. Each case provokes one reason, and no other reason is
-counted."""
+"""Reasons for copies in SDP_INFO of each end. Each case provokes one reason, and the module counts
+no other reason."""
 
 import os
 import resource
@@ -16,11 +16,11 @@ from .figures import parameter
 # Reasons, and the names of their counters in sdpstats.
 REASONS = {"src_avail_returned": "zcopy returned", "src_avail_refused": "zcopy refused", "crossed": "zcopy void",
            "unpinnable": "zcopy unpinnable"}
-SIZE = 60000                # fits the buffers, so that a send need not wait for who reads it
+SIZE = 60000                # fits the buffers, so that a send need not wait for a reader
 
 
 class Ends:
-    """A pair, and the counters before it was made."""
+    """A pair of sockets, and the counters before the pair was made."""
 
     def __init__(self, e):
         self.e, self.counters = e, Counters()
@@ -35,7 +35,7 @@ class Ends:
         return [{name: value for name, value in one.items() if value} for one in told[:2]]
 
     def copied(self, size):
-        """Checks that `size` bytes were sent from near to far, all copied."""
+        """Checks that `size` bytes were sent from near to far, and that all bytes were copied."""
         ours, theirs = observe.info(self.near), observe.info(self.far)
         self.e.equal((ours["tx_bytes"], ours["tx_read"], ours["tx_written"]), (size, 0, 0), "bytes sent, and not copied")
         self.e.equal((theirs["rx_bytes"], theirs["rx_read"], theirs["rx_written"]), (size, 0, 0), "bytes received, and not copied")
@@ -48,7 +48,7 @@ class Ends:
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
-    """Sends below the threshold do not count: zero copy is not tried."""
+    """Sends below the threshold do not count as reasons, because zero copy is not tried."""
     ends = Ends(e)
     for sock in (ends.near, ends.far):
         sock.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
@@ -59,7 +59,7 @@ def too_small(e):
     ours, theirs = ends.copied(total)
     e.equal((ours["src_avail_sent"], theirs["sink_avail_sent"]), (0, 0), "adverts")
     e.equal(ends.reasons(), [{}, {}], "reasons")
-    # sends one byte more, so zero copy is used
+    # sends one byte more, so that zero copy is used
     task = e.task(pattern.send, ends.near, 2, 65536, [65536])
     e.equal(pattern.receive(ends.far, 2, 65536, [65536], socket.MSG_WAITALL), 65536, "bytes")
     task.result()
@@ -121,7 +121,7 @@ def reader_does_not_wait(e):
 
 
 def without_memlock(function):
-    """Runs a function where no memory may be locked."""
+    """Runs a function in a process that may not lock memory."""
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
     os.setgroups([])
     os.setresgid(65534, 65534, 65534)
@@ -130,8 +130,8 @@ def without_memlock(function):
 
 
 def copied_by_the_sender(e, ends, task, others=()):
-    """Checks that a sender whose memory could not be pinned advertised nothing and counts the
-    reason, and that its reader counts none."""
+    """Checks that a sender whose memory could not be pinned has advertised nothing and counts the
+    reason, and that the reader counts no reason."""
     e.equal(pattern.receive(ends.far, 5, MIB, [MIB]), MIB, "bytes")
     task.result()
     ours, _ = ends.copied(MIB)
@@ -156,7 +156,7 @@ def refused_by_the_reader(e, attempt):
 
 
 def offered(e, ends):
-    """Sends a block whose advert the other end has received."""
+    """Sends a block, and waits until the peer has received its advert."""
     task = e.task(pattern.send, ends.near, 6, MIB, [MIB])
     e.until(lambda: observe.info(ends.far)["src_avail_received"], "an advert")
     return task
@@ -168,7 +168,7 @@ def take(ends):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def over_memlock(e):
-    """A process that must not lock memory, at either end."""
+    """A process at either end must not lock memory."""
     ends = Ends(e)
     copied_by_the_sender(e, ends, e.child(without_memlock, lambda: pattern.send(ends.near, 5, MIB, [MIB])))
 
@@ -191,11 +191,12 @@ def over_memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def sending_over_budget(e):
-    """A sender next to another one that uses the whole limit and whose pages are not mapped yet.
+    """A sender runs next to another sender that uses the whole limit and whose pages are not mapped
+    yet.
     """
     ends = Ends(e)
     first, reader = pair(e)
-    absent = memory.Absent(MIB, memory.PAGE)    # the first byte goes with the SrcAvail, and is read before anything is pinned
+    absent = memory.Absent(MIB, memory.PAGE)    # the first byte is in the SrcAvail, and is read before any page is pinned
     e.keep(absent)
     with parameter("max_pinned_send", 0):
         other = e.task(first.sendall, absent.map)
@@ -208,7 +209,7 @@ def sending_over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def receiving_over_budget(e):
-    """A reader next to another one that uses the whole limit."""
+    """A reader runs next to another reader that uses the whole limit."""
     with parameter("max_pinned_receive", 0):
         def attempt():
             ends = Ends(e)
@@ -237,7 +238,7 @@ def receiving_over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def no_memory_of_a_program(e):
-    """Memory of a device, which has no pages."""
+    """Memory of a device has no pages."""
     with memory.of_a_device(e) as device:
         ends = Ends(e)
         with memoryview(device) as view:
@@ -276,8 +277,8 @@ def crossed(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def no_credits(e):
-    """A sender whose peer does not read waits for receive buffers, and counts a stall; its peer
-    counts none."""
+    """A sender whose peer does not read waits for receive buffers, and counts a stall; the peer
+    counts no stall."""
     ends = Ends(e)
     e.equal(observe.info(ends.near)["credit_stalls"], 0, "before anything was sent")
     e.fill(ends.near)
@@ -289,8 +290,8 @@ def no_credits(e):
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def without_reads(e):
     """A device without READs: a large send waits for a reader, and bytes queued before it are still
-    sent. A signal, or other senders, neither lose nor mix any bytes. A reader's call ends by a
-    signal, too."""
+    sent. Neither a signal nor other senders lose or mix any bytes. A signal also ends a reader's
+    call."""
     def advertising():
         """Returns a pair whose far end has advertised before."""
         near, far = pipelined(e)

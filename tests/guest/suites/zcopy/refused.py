@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocks of asynchronous sends that cannot be protected at the moment: they are sent like blocks
-without protection."""
+"""Blocks of asynchronous sends that cannot be protected at the moment are sent like blocks without
+protection."""
 
 import mmap
 
@@ -36,8 +36,8 @@ def changing(e):
 
 
 def crowd(most):
-    """Makes as many mappings as the calling process may have, and one more. Returns the mappings
-    that can be unmapped again."""
+    """Makes one more mapping than the calling process may have. Returns the mappings that the
+    caller can unmap again."""
     many = memory.Raw(2 * most * PAGE)
     for n in range(most):
         if LIBC.mprotect(many.address + 2 * n * PAGE, PAGE, mmap.PROT_READ):
@@ -49,8 +49,8 @@ def crowd(most):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unsupported(e):
-    """A process with as many mappings as it may have can map no page for a userfaultfd, so none of
-    its blocks is protected."""
+    """A process at its limit of mappings cannot map a page for a userfaultfd, so its blocks are not
+    protected."""
     near, far = pair(e)
     m = memory.Raw(SIZE).fill(3)
     data, most, counters = view(m), 4000, Counters()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A block of the peer that several calls want to read: bytes without space in one call are left for
-the others."""
+"""Several calls want to read the same block of the peer: bytes that do not fit one call are left
+for the other calls."""
 
 import select
 import threading
@@ -13,14 +13,15 @@ PART = 65536
 
 
 def rest(e, far, left):
-    """Checks that the unread bytes of the block arrive, too."""
+    """Checks that the unread bytes of the block also arrive."""
     far.recv_exactly(left)
     unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_readers(e):
-    """Two calls wait for the bytes of a block that is not taken back: each call gets some."""
+    """Two calls wait for the bytes of a block that the sender does not take back: each call gets
+    some bytes."""
     for turn in range(8):
         near, far = asking(e)
         tasks = [e.task(far.recv, PART).wait_asleep("recvfrom") for _ in range(2)]
@@ -35,8 +36,8 @@ def by_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_reader_and_poller(e):
-    """One call reads a part of the block, and a thread has begun to poll meanwhile: poll reports
-    the unread rest."""
+    """One call reads a part of the block while a thread begins to poll: poll reports the unread
+    rest."""
     for turn in range(16):
         near, far = asking(e)
         begun = threading.Event()

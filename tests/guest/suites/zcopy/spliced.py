@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """sendfile(2) and splice(2): the peer reads the pages of files and pipes, collected from several
-calls to large blocks."""
+calls into large blocks."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ MORE = 4                        # SPLICE_F_MORE
 NOW = socket.MSG_DONTWAIT
 CORK_TIME = 0.2                 # after which held bytes go
 MOST = 8                        # blocks under way
-PIECE = 64 << 10                # what one call of the kernel's brings at most
+PIECE = 64 << 10                # maximum that one call of the kernel transfers
 
 
 class File:
@@ -61,7 +61,7 @@ def sending(e, size, seed=1):
 
 @case(reference=False, timeout=60)
 def whole(e):
-    """A file by sendfile(2), and by a pipe: nothing is copied, and blocks are large."""
+    """Sends a file by sendfile(2), and by a pipe: nothing is copied, and blocks are large."""
     for way in (File.send, File.splice):
         def attempt():
             near, far, file = sending(e, 8 * MIB)
@@ -77,7 +77,8 @@ def whole(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_waits(e):
-    """sendfile(2) and close(2) return before the peer has read: all bytes arrive, and then the end.
+    """sendfile(2) and close(2) return before the peer has read: all bytes arrive, followed by the
+    end of the stream.
     """
     for ending in ("close", "shutdown", "exit", "kill"):
         near, far, file = sending(e, 3 * MIB + 5)
@@ -157,8 +158,8 @@ def held_back(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def end_of_file(e):
-    """sendfile(2) of more than the file has: its last pages, sent with MSG_MORE, are flushed at the
-    end of the file (splice_eof)."""
+    """sendfile(2) requests more bytes than the file has: its last pages, sent with MSG_MORE, are
+    flushed at the end of the file (splice_eof)."""
     near, far, file = sending(e, PIECE)
     counters = Counters()
     e.equal(os.sendfile(near.fileno(), file.fd, 0, 2 * PIECE), PIECE, "bytes sent")
@@ -175,7 +176,7 @@ def mixed(e):
     near, far, file = sending(e, 12 * MIB)
     near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     choice = random.Random(5)
-    stream = memoryview(pattern.Pattern(1).at(0, file.size))      # stays as it is while it is sent
+    stream = memoryview(pattern.Pattern(1).at(0, file.size))      # does not change while it is sent
 
     def sender():
         at = 0
@@ -202,10 +203,10 @@ def mixed(e):
 @case(reference=False, families=("v4",), timeout=60)
 def behind_a_stall(e):
     """Pages spliced before and after a plain send are not merged while the connection waits for
-    credits: its bytes stay between them."""
+    credits: the bytes of the plain send stay between the pages."""
     near, far, file = sending(e, 4 * MIB)
     stream, at = pattern.Pattern(1).at(0, file.size), 0
-    # a polled socket gets an event for each message, and sends nothing before
+    # a polled socket gets an event for each message, and sends nothing earlier
     poller = e.keep(select.epoll())
     poller.register(near, select.EPOLLIN | select.EPOLLET)
     while calls.ioctl_int(near, consts.SIOCOUTQNSD) < PIECE and at < MIB:
@@ -234,7 +235,7 @@ def small(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def never(e):
-    """With SDP_ZCOPY_THRESH at 0 all is copied."""
+    """With SDP_ZCOPY_THRESH at 0, all bytes are copied."""
     near, far, file = sending(e, 3 * MIB)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 0)
     counters = Counters()
@@ -247,8 +248,8 @@ def never(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def as_many_as_may_be(e):
-    """With the maximum number of blocks in flight, a non-blocking call gets EAGAIN, and poll
-    reports when it may continue; a blocking one waits."""
+    """At the maximum number of blocks in flight, a non-blocking call gets EAGAIN, and poll reports
+    when the call may continue; a blocking call waits."""
     near, far, file = sending(e, 2 * (MOST + 2) * MIB)
     near.setblocking(False)
     at = 0
@@ -279,7 +280,7 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lost(e):
-    """The connection ends with blocks in flight, and with pages held back: no page stays pinned."""
+    """The connection ends with blocks in flight and with pages held back: no page stays pinned."""
     for reset in (False, True):
         near, far, file = sending(e, 5 * MIB)
         file.send(near)
@@ -292,8 +293,8 @@ def lost(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed(e):
-    """A file changes, or is truncated, while its pages are in flight, as is possible on TCP: as
-    many bytes arrive, old or new ones."""
+    """A file changes or is truncated while its pages are in flight, as is possible on TCP: the same
+    number of bytes arrives, with old or new content."""
     near, far, file = sending(e, 4 * MIB)
     old = pattern.Pattern(1).at(0, 4 * MIB)
     file.send(near)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program whose socket is in an epoll is busy elsewhere when it is woken. The module itself
-replies to the other end's adverts and cancels. Otherwise the other program's call would wait for
-the busy program, and abort the connection after ten seconds."""
+"""A program whose socket is in an epoll set is busy with other work when it is woken. The module
+itself replies to adverts and cancels of the peer. Otherwise the peer's call would wait for the busy
+program, and abort the connection after ten seconds."""
 
 import select
 import socket
@@ -13,14 +13,14 @@ from suites.zcopy.blocks import MIB, Counters, pair, pipelined, unpinned, waitin
 
 
 def watched(e, sock):
-    """The socket is in an epoll that is not polled."""
+    """The socket is in an epoll set that the program does not poll."""
     poller = select.epoll()
     poller.register(sock, select.EPOLLIN | select.EPOLLET)
     e.keep(poller)
 
 
 def answered(e, counters, name, task):
-    """Checks that the kernel has replied, and that the other end's call has not failed."""
+    """Checks that the kernel has replied, and that the call of the peer has not failed."""
     e.until(lambda: counters.gained(f"post_send SDP_MID_{name}") or not task.is_alive(), f"the {name} of an end that nobody looks at")
     if not task.is_alive():
         task.result()
@@ -28,7 +28,7 @@ def answered(e, counters, name, task):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60, messages=True)
 def block(e):
-    """An advertised block is refused, and as many bytes as fit are copied."""
+    """The kernel refuses an advertised block, and the peer copies as many bytes as fit."""
     near, far = pair(e)
     watched(e, far)
     counters = Counters()
@@ -41,7 +41,8 @@ def block(e):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def protected_block(e):
-    """A block of a send that has returned is taken back for a thread that writes to it."""
+    """The kernel takes back a block of a send that has returned, for a thread that writes to the
+    block."""
     near, far = protected.pair(e)
     watched(e, far)
     m = memory.Memory(MIB).fill(1)
@@ -54,7 +55,7 @@ def protected_block(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def sink(e):
-    """Memory of a reader is taken back after its time-out, and later bytes arrive."""
+    """A reader's memory is taken back after the reader's time-out, and later bytes arrive."""
     near, far = pipelined(e)
     watched(e, near)
     task, counters = waiting_reader(e, far, MIB)

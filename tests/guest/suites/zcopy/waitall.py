@@ -21,8 +21,8 @@ BLOCK = 65536
 
 
 def by_write():
-    """Makes senders wait for the reader's advert. Otherwise the senders may send before the
-    advert."""
+    """Makes senders wait for the reader's advert. Without zcopy_ways=2, the senders may send
+    before the advert."""
     return parameter("zcopy_ways", 2)
 
 
@@ -66,7 +66,7 @@ def sizes(e):
         sends = [choice.choice(large if turn < 3 else (*large, 1, 100, 4097, 65537)) for _ in range(30)]
         receives = [choice.choice((LARGE, 5 * MIB, 3 * MIB + 1, 9 * MIB - 4095)) for _ in range(10)]
         total = 2 * LARGE + 7
-        with contextlib.nullcontext() if turn % 3 == 1 else by_write():     # a brief run has only the first
+        with contextlib.nullcontext() if turn % 3 == 1 else by_write():     # a brief run has only turn 0
             task = e.task(pattern.send, source, turn, total, sends)
             e.equal(pattern.receive(target, turn, total, receives, ALL), total, "bytes")
             task.result()
@@ -78,7 +78,7 @@ def sizes(e):
 
 @case(reference=False, families=("v4",), timeout=180, messages=True)
 def with_small_ones(e):
-    """Both directions transfer at once, with messages of a few bytes between the large ones."""
+    """Both directions transfer at once, with messages of a few bytes between the large messages."""
     near, far = pair(e)
     total = LARGE + 12345
     sends = [5 * MIB, 1, 100, 3 * MIB - 1, 4096, 2 * MIB, 2000, 65536]
@@ -137,8 +137,8 @@ def two_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120, messages=True)
 def part_of_it(e):
-    """A time-out, a signal, or the end of the stream after some bytes: the call returns these
-    bytes, and cancels its advert."""
+    """A time-out, a signal, or the end of the stream ends a call that has some bytes: the call
+    returns these bytes, and cancels its advert."""
     some = 5 * MIB + 333
     data = pattern.Pattern(8).at(0, some + MIB)
 
@@ -154,7 +154,7 @@ def part_of_it(e):
 
     def timed(near, far, _):
         got = b""
-        while len(got) < some:      # on a slow machine it may be over before
+        while len(got) < some:      # on a slow machine the transfer may end earlier
             far.set(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 0, 500_000))
             part = e.outcome(calls.recv, far, LARGE - len(got), ALL)
             got += part if isinstance(part, bytes) else b""
@@ -247,6 +247,6 @@ def scattered(e, turn):
 
 @case(reference=False, families=("v4",), timeout=240, messages=True)
 def killed(e):
-    """A reader with an advert, or its sender, dies: the other end gets an error or the end of the
-    stream, and no page stays pinned."""
+    """A reader with an advert dies, or its sender dies: the other end gets an error or the end of
+    the stream, and no page stays pinned."""
     one_end_dies(e, 8, LARGE, lambda turn: turn + 3)
