@@ -11,19 +11,19 @@ use super::super::bindings as c;
 use super::super::single::Exclusive;
 use super::use_count::UseCount;
 use crate::sys::netns::Net;
+use crate::sys::time::milliseconds;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use kernel::bindings::{complete_all, completion, init_completion, wait_for_completion_timeout};
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Relaxed, Release};
 use kernel::sync::{new_mutex, Arc, Mutex, MutexGuard};
-use kernel::time::{delay::fsleep, Delta};
+use kernel::types::Opaque;
 
-/// Pause between two checks for the end of all uses (ms).
-const PAUSE: u32 = 10;
 /// Time for connections to disconnect when their device is removed (ms).
 const PATIENCE: u32 = 250;
 /// Time after which a waiting removal of a device is logged (s).
@@ -49,17 +49,17 @@ struct Device {
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,
+    /// Completed by the drop of the last use.
+    #[pin]
+    unused: Opaque<completion>,
 }
 
 impl Device {
-    /// Waits for the end of all uses. Returns false if it takes longer than `ms`.
+    /// Waits for the end of all uses. Returns false if it takes longer than `ms`. Context: process,
+    /// uninterruptible: `ib_core` does not let a removal fail.
     fn wait_unused(&self, ms: u32) -> bool {
-        (0..=ms / PAUSE).any(|n| {
-            if n != 0 {
-                fsleep(Delta::from_millis(PAUSE.into()));
-            }
-            self.uses.is_over()
-        })
+        // SAFETY: Initialised with the device, and pinned.
+        unsafe { wait_for_completion_timeout(self.unused.get(), milliseconds(ms)) != 0 }
     }
 }
 
@@ -85,7 +85,10 @@ impl Clone for DeviceRef {
 
 impl Drop for DeviceRef {
     fn drop(&mut self) {
-        self.0.uses.end();
+        if self.0.uses.end() {
+            // SAFETY: Initialised with the device, which `self` keeps.
+            unsafe { complete_all(self.0.unused.get()) }
+        }
     }
 }
 
@@ -321,6 +324,8 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             vector: Atomic::new(0),
             resets <- new_mutex!((), "ib_sdp_resets"),
             uses: UseCount::one(),
+            // SAFETY: The function initialises its argument, which the device pins.
+            unused <- Opaque::ffi_init(|c| unsafe { init_completion(c) }),
         }),
         GFP_KERNEL,
     )?;

@@ -49,8 +49,8 @@ impl UseCount {
         false
     }
 
-    /// Ends a use. After the last one, [`UseCount::is_over`] returns true.
-    pub(super) fn end(&self) {
-        self.0.fetch_sub(1, Full);
+    /// Ends a use. Returns true if it was the last one.
+    pub(super) fn end(&self) -> bool {
+        self.0.fetch_sub(1, Full) == 1
     }
 }

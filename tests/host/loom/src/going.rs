@@ -8,11 +8,14 @@
 
 use crate::use_count::UseCount;
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 struct Device {
     uses: UseCount,
+    /// The completion.
+    unused: AtomicBool,
     /// Owned by the driver, which frees it after the removal. loom reports any later access.
     raw: UnsafeCell<()>,
     /// List of devices, in which connections find the device until its removal.
@@ -39,7 +42,10 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.0.uses.end();
+        if self.0.uses.end() {
+            let completed = self.0.unused.swap(true, Ordering::AcqRel);
+            assert!(!completed, "completed by two users");
+        }
     }
 }
 
@@ -55,7 +61,7 @@ impl Device {
         let device = first.0.clone();
         *device.listed.lock().unwrap() = false;
         drop(first);
-        while !device.uses.is_over() {
+        while !device.unused.load(Ordering::Acquire) {
             thread::yield_now();
         }
         assert!(Use::of(&device).is_none(), "a use after the last");
@@ -69,6 +75,7 @@ fn all_orders(users: &'static [fn(&Arc<Device>)], changes: usize) {
     model.check(move || {
         let device = Arc::new(Device {
             uses: UseCount::one(),
+            unused: AtomicBool::new(false),
             raw: UnsafeCell::new(()),
             listed: Mutex::new(true),
         });
