@@ -6,7 +6,7 @@
 //! a reference to a connection's id in a callback.
 
 use super::super::bindings as c;
-use super::cm_id::{on_event, on_iw_event, RNR_RETRY};
+use super::cm_id::{on_event, on_iw_event, RawId, RNR_RETRY};
 pub(crate) use super::cm_id::{
     reason, CmEvent, CmEvents, CmId, OwnParameters, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
 };
@@ -90,14 +90,15 @@ impl OwnedCmId {
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<Self> {
         let events = Context::new(events)?;
         let id = if device.is_iwarp() {
-            CmId::Iw(iw_cm::create(device, on_iw_event, events.as_ptr())?)
+            RawId::Iw(iw_cm::create(device, on_iw_event, events.as_ptr())?)
         } else {
             // SAFETY: The device is in use; the context lives as long as the id.
             let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
-            CmId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
+            RawId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
         };
-        // INVARIANT: `id` was made above.
-        Ok(Self::with(id, events, device))
+        // SAFETY: Made above, and destroyed by the drop of the result.
+        // INVARIANT: As before.
+        Ok(Self::with(unsafe { CmId::new(id) }, events, device))
     }
 
     fn with(connection: CmId, events: Context<Arc<dyn CmEvents>>, device: &DeviceRef) -> Self {
@@ -125,8 +126,9 @@ impl OwnedCmId {
         // SAFETY: The id is alive, and its manager reads the context and the handler only for
         // callbacks, which do not run during this one.
         unsafe { id.set_context(events.as_ptr()) };
-        // INVARIANT: The context was set above; the caller has passed the id on.
-        Ok(Self::with(id.again(), events, device))
+        // SAFETY: The caller has passed the id on: it lives until the drop of the result.
+        // INVARIANT: The context was set above.
+        Ok(Self::with(unsafe { CmId::new(id.raw()) }, events, device))
     }
 
     /// Sends REP.
@@ -137,9 +139,9 @@ impl OwnedCmId {
     pub(crate) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
         // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
-        let id = match self.connection {
-            CmId::Ib(id) => id.as_ptr(),
-            CmId::Iw(id) => {
+        let id = match self.connection.raw() {
+            RawId::Ib(id) => id.as_ptr(),
+            RawId::Iw(id) => {
                 let mut param = iw_cm::parameters(p.qp, p.reads_in, p.reads_out, data);
                 // SAFETY: By the invariants the id is alive; the driver copies the private data.
                 return to_result(unsafe { c::iw_cm_accept(id.as_ptr(), &mut param) });
@@ -194,7 +196,7 @@ impl OwnedCmId {
     /// Sends an MPA request, prepared by [`OwnedCmId::request`]. Context: process; waits for the
     /// peer's TCP.
     pub(crate) fn connect(&mut self) -> Result {
-        let (CmId::Iw(id), Some((param, hello))) = (&self.connection, &mut self.hello) else {
+        let (RawId::Iw(id), Some((param, hello))) = (self.connection.raw(), &mut self.hello) else {
             return Err(EINVAL);
         };
         param.private_data = hello.as_ptr().cast();
@@ -214,9 +216,9 @@ impl OwnedCmId {
         own: &OwnParameters,
         p: &RequestParameters<'_>,
     ) -> Result<bool> {
-        let id = match self.connection {
-            CmId::Ib(id) => id.as_ptr(),
-            CmId::Iw(id) => {
+        let id = match self.connection.raw() {
+            RawId::Ib(id) => id.as_ptr(),
+            RawId::Iw(id) => {
                 let (local, mut remote) = route.addresses()?;
                 remote.port = iw_cm::tcp_port(p.service as u16);
                 // SAFETY: By the invariants the id is alive; `&mut self` keeps it from being used.

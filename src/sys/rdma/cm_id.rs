@@ -73,16 +73,20 @@ pub(crate) trait CmEvents: Send + Sync + 'static {
     fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
 }
 
-/// An id of either connection manager. A reference is to a connection that has another owner.
+/// An id of one of the connection managers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RawId {
+    Ib(NonNull<c::ib_cm_id>),
+    Iw(iw_cm::Id),
+}
+
+/// A live id of either connection manager. A reference is to a connection that has another owner.
 ///
 /// # Invariants
 ///
 /// The id is alive.
 #[derive(PartialEq, Eq)]
-pub(crate) enum CmId {
-    Ib(NonNull<c::ib_cm_id>),
-    Iw(iw_cm::Id),
-}
+pub(crate) struct CmId(RawId);
 
 /// This end of a connection, in a REQ or REP.
 pub(crate) struct OwnParameters {
@@ -96,13 +100,17 @@ pub(crate) struct OwnParameters {
 }
 
 impl CmId {
-    /// Returns another `CmId` of the same id, for its owner.
-    pub(super) fn again(&self) -> Self {
-        // INVARIANT: The id is alive.
-        match *self {
-            CmId::Ib(id) => CmId::Ib(id),
-            CmId::Iw(id) => CmId::Iw(id),
-        }
+    /// # Safety
+    ///
+    /// The id is alive while the result exists, or until [`CmId::destroy`].
+    pub(super) unsafe fn new(raw: RawId) -> Self {
+        // INVARIANT: Promised by the caller.
+        CmId(raw)
+    }
+
+    /// Returns the C object.
+    pub(super) fn raw(&self) -> RawId {
+        self.0
     }
 
     /// Sets the context and the handler; null: events are dropped.
@@ -111,14 +119,14 @@ impl CmId {
     ///
     /// The id's manager does not call back meanwhile.
     pub(super) unsafe fn set_context(&self, context: *mut c_void) {
-        match *self {
+        match self.0 {
             // SAFETY: By the invariants the id is alive. The caller promises the rest.
-            CmId::Ib(mut id) => unsafe {
+            RawId::Ib(mut id) => unsafe {
                 id.as_mut().context = context;
                 id.as_mut().cm_handler = Some(on_event);
             },
             // SAFETY: By the invariants the id is alive. The caller promises the rest.
-            CmId::Iw(mut id) => unsafe {
+            RawId::Iw(mut id) => unsafe {
                 id.as_mut().context = context;
                 id.as_mut().cm_handler = Some(on_iw_event);
             },
@@ -131,19 +139,19 @@ impl CmId {
     ///
     /// The id is the caller's, and is not used again. Not called in a callback of the id.
     pub(super) unsafe fn destroy(&self) {
-        match *self {
+        match self.0 {
             // SAFETY: Promised by the caller.
-            CmId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
+            RawId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
             // SAFETY: Promised by the caller.
-            CmId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
+            RawId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
         }
     }
 
     /// Returns the id of `ib_cm`. `None` on iWARP, where TCP does this work.
     fn ib(&self) -> Option<*mut c::ib_cm_id> {
-        match self {
-            CmId::Ib(id) => Some(id.as_ptr()),
-            CmId::Iw(_) => None,
+        match self.0 {
+            RawId::Ib(id) => Some(id.as_ptr()),
+            RawId::Iw(_) => None,
         }
     }
 
@@ -180,14 +188,14 @@ impl CmId {
 
     /// Sends DREQ, repeatedly until a reply arrives. Requires an established connection.
     pub(crate) fn disconnect(&self) -> Result {
-        match self {
-            CmId::Ib(id) => {
+        match self.0 {
+            RawId::Ib(id) => {
                 // SAFETY: By the invariants the id is alive; there is no private data.
                 to_result(unsafe { c::ib_send_cm_dreq(id.as_ptr(), core::ptr::null(), 0) })
             }
             // Sends TCP's FIN behind all messages; waits for an `iw_cm_connect` in progress.
             // SAFETY: By the invariants the id is alive.
-            CmId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
+            RawId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
         }
     }
 
@@ -213,13 +221,14 @@ impl CmId {
 ///
 /// # Safety
 ///
-/// Called by the id's handler, with the id and its context.
-unsafe fn pass_on(id: CmId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
+/// Called by the id's handler, with the id, which lives until the handler returns, and its context.
+unsafe fn pass_on(id: RawId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
     if !context.is_null() {
         // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is
         // destroyed; that waits for this call.
         let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
-        events.clone().event(&id, event);
+        // SAFETY: Promised by the caller.
+        events.clone().event(&unsafe { CmId::new(id) }, event);
     }
     // 0: the manager must not destroy the id; the `OwnedCmId` does.
     0
@@ -260,9 +269,8 @@ pub(super) extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_e
         // MRA: the peer needs more time; `ib_cm` handles it. LAP, APR: no alternate paths.
         _ => return 0,
     };
-    // INVARIANT: The id is alive during the callback.
-    // SAFETY: `ib_cm` passes a live id, whose context it does not change.
-    unsafe { pass_on(CmId::Ib(raw), (*id).context, what) }
+    // SAFETY: `ib_cm` passes an id that lives during the callback, and does not change its context.
+    unsafe { pass_on(RawId::Ib(raw), (*id).context, what) }
 }
 
 pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_event) -> c_int {
@@ -294,7 +302,6 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
         (c::iw_cm_event_type_IW_CM_EVENT_CLOSE, _) => CmEvent::DisconnectRequest,
         _ => return 0,
     };
-    // INVARIANT: The id is alive during the callback.
-    // SAFETY: `iw_cm` passes a live id, whose context it does not change.
-    unsafe { pass_on(CmId::Iw(raw), (*id).context, what) }
+    // SAFETY: `iw_cm` passes an id that lives during the callback, and does not change its context.
+    unsafe { pass_on(RawId::Iw(raw), (*id).context, what) }
 }

@@ -7,7 +7,7 @@
 
 use super::super::bindings as c;
 use super::cm::OwnedCmId;
-use super::cm_id::{reason, CmEvents, CmId, REQUEST_DATA, SERVICE_ID};
+use super::cm_id::{reason, CmEvents, CmId, RawId, REQUEST_DATA, SERVICE_ID};
 use super::device::DeviceRef;
 use super::iw_cm;
 use super::netns;
@@ -58,8 +58,8 @@ impl ListenId {
         if device.is_iwarp() {
             for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
                 let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16)?;
-                // INVARIANT: The id listens.
-                *place = id.map(CmId::Iw);
+                // SAFETY: Made above, and destroyed by `Drop`. INVARIANT: The id listens.
+                *place = id.map(|id| unsafe { CmId::new(RawId::Iw(id)) });
             }
         } else {
             // SAFETY: The device is in use.
@@ -67,8 +67,9 @@ impl ListenId {
                 c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be())
             };
             let id = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
+            // SAFETY: The id lives until `Drop` has ended this listen.
             // INVARIANT: `ib_cm` has counted this listen.
-            this.ids[0] = Some(CmId::Ib(id));
+            this.ids[0] = Some(unsafe { CmId::new(RawId::Ib(id)) });
         }
         Ok(this)
     }
@@ -181,7 +182,8 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
     let p = unsafe { &event.param.req_rcvd };
     // INVARIANT: By the calling convention of `ib_cm`.
     let incoming = Incoming {
-        id: CmId::Ib(id),
+        // SAFETY: `ib_cm` passes an id that lives during the callback, and so `incoming`.
+        id: unsafe { CmId::new(RawId::Ib(id)) },
         ib: Some(event),
         // SAFETY: `ib_cm` passes a live id, whose device never changes.
         device: unsafe { (*id.as_ptr()).device },
@@ -232,7 +234,8 @@ extern "C" fn on_iw_request<L: Listener>(
     let reads = event.ird.min(event.ord);
     // INVARIANT: By the calling convention of `iw_cm`.
     let incoming = Incoming {
-        id: CmId::Iw(id),
+        // SAFETY: `iw_cm` passes an id that lives during the callback, and so `incoming`.
+        id: unsafe { CmId::new(RawId::Iw(id)) },
         ib: None,
         device,
         service: SERVICE_ID | u64::from(iw_cm::tcp_port(port)),
