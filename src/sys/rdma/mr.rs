@@ -31,13 +31,13 @@ pub(crate) struct Key {
 }
 
 /// State of a memory region.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Access {
     None,
-    /// The mapped pages and a new key are written to the region.
-    Prepared,
-    /// The peer may have access.
-    Registered,
+    /// The mapped pages and this new key are written to the region.
+    Prepared(Key),
+    /// The peer may have access by this key: that of the posted registration.
+    Registered(Key),
 }
 
 /// DMA addresses of pages. Dropped in process context.
@@ -100,9 +100,17 @@ impl SgMapping {
         self.is_mapped(Direction::FromDevice) && unsafe { c::sdp_h_sg_bounces(device.raw()) }
     }
 
+    /// Returns the key of the posted registration, by which the peer may have access.
+    pub(super) fn key(&self) -> Option<Key> {
+        match self.access {
+            Access::Registered(key) => Some(key),
+            _ => None,
+        }
+    }
+
     /// Returns true if the peer may have access.
     pub(super) fn is_registered(&self) -> bool {
-        self.access == Access::Registered
+        self.key().is_some()
     }
 
     /// Maps pages for the device, unless they are already mapped. Sleeps.
@@ -226,10 +234,11 @@ impl SgMapping {
         let list = self.list.as_mut_ptr();
         // SAFETY: By the invariants the list is mapped, the MR exists and is not registered.
         to_result(unsafe { c::sdp_h_mr_map(region.raw(), list, self.mapped, base) })?;
-        if region.key().len as usize != self.len {
+        let key = region.key();
+        if key.len as usize != self.len {
             return Err(EINVAL);
         }
-        self.access = Access::Prepared;
+        self.access = Access::Prepared(key);
         Ok(())
     }
 
@@ -241,15 +250,13 @@ impl SgMapping {
     ///
     /// `EBUSY`: already registered. `EINVAL`: not described.
     pub(super) fn register(&mut self) -> Result<(c::ib_reg_wr, Key, u32)> {
-        if self.is_registered() {
-            return Err(EBUSY);
-        }
+        let key = match self.access {
+            Access::None => return Err(EINVAL),
+            Access::Prepared(key) => key,
+            Access::Registered(_) => return Err(EBUSY),
+        };
         let region = self.region.as_mut().ok_or(EINVAL)?;
-        if self.access != Access::Prepared {
-            return Err(EINVAL);
-        }
-        self.access = Access::Registered;
-        let key = region.key();
+        self.access = Access::Registered(key);
         let access = match self.direction {
             Direction::ToDevice => c::ib_access_flags_IB_ACCESS_REMOTE_READ,
             Direction::FromDevice => {
@@ -265,11 +272,6 @@ impl SgMapping {
         wr.wr.opcode = c::ib_wr_opcode_IB_WR_REG_MR;
         let before = core::mem::replace(&mut region.known, key.rkey);
         Ok((wr, key, before))
-    }
-
-    pub(super) fn rkey(&self) -> Option<u32> {
-        let region = self.region.as_ref().filter(|_| self.is_registered())?;
-        Some(region.key().rkey)
     }
 
     /// Returns true if the target of a READ has to be registered.

@@ -81,8 +81,8 @@ pub(super) struct BlockEntry<T: Send + 'static> {
     users: u16,
     /// Set when IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
-    /// Key of the block as the target of own READs, until its release. iWARP has one for both ends.
-    pub(super) sink: Option<Key>,
+    /// Set if the key is for own READs, until the release. iWARP has one key for both ends.
+    pub(super) is_sink: bool,
 }
 
 impl<T: Send + 'static> BlockEntry<T> {
@@ -90,13 +90,15 @@ impl<T: Send + 'static> BlockEntry<T> {
         self.block.sg_mut().ok_or(EINVAL)
     }
 
-    /// Returns the mapping, if a work request may use it in this direction.
-    pub(super) fn usable(&mut self, direction: Direction) -> Result<&SgMapping> {
+    /// Returns the mapping and its key for own READs, if a work request may use the memory in this
+    /// direction.
+    pub(super) fn usable(&mut self, direction: Direction) -> Result<(&SgMapping, Option<Key>)> {
+        let is_sink = self.is_sink;
         let sg = self.sg()?;
-        match sg.is_registered() {
-            true => Err(EBUSY),
-            false if sg.is_mapped(direction) => Ok(sg),
-            false => Err(EINVAL),
+        match sg.key() {
+            Some(_) if !is_sink => Err(EBUSY),
+            key if sg.is_mapped(direction) => Ok((sg, key)),
+            _ => Err(EINVAL),
         }
     }
 }
@@ -206,7 +208,7 @@ impl<T: Send + 'static> BlockTable<T> {
             block,
             users: 0,
             ending: false,
-            sink: None,
+            is_sink: false,
         });
         Ok(BlockId {
             index: index as u8,
@@ -221,7 +223,7 @@ impl<T: Send + 'static> BlockTable<T> {
     /// `EBUSY`: the device or the peer can access the block. `ENOENT`: the block does not exist.
     pub(in super::super) fn take_back(&mut self, block: BlockId) -> Result<OwnedBlock<T>> {
         let entry = self.find(block)?;
-        if entry.users != 0 || entry.sink.is_none() && entry.sg()?.is_registered() {
+        if entry.users != 0 || !entry.is_sink && entry.sg()?.is_registered() {
             return Err(EBUSY);
         }
         let place = self.entries.get_mut(usize::from(block.index));

@@ -244,7 +244,7 @@ impl<T: Send + 'static> SendQueue<T> {
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
         }
-        let rkey = entry.sg()?.rkey().ok_or(EINVAL)?;
+        let rkey = entry.sg()?.key().ok_or(EINVAL)?.rkey;
         entry.ending = true;
         self.next_is_invalidation(rkey)?;
         self.queue(WrKind::Invalidate, Some(block), cookie, true, 0);
@@ -301,11 +301,13 @@ impl<T: Send + 'static> SendQueue<T> {
 
     /// Returns the SGE of a READ by iWARP: the peer writes to its target, by a key.
     fn sink(&mut self, span: &BlockSpan) -> Result<c::ib_sge> {
-        let key = match self.blocks.find(span.block)?.sink {
-            Some(key) => key,
-            None => {
+        let entry = self.blocks.find(span.block)?;
+        let key = match entry.usable(Direction::FromDevice)? {
+            (_, Some(key)) => key,
+            (_, None) => {
                 let key = self.register(span.block)?;
-                *self.blocks.find(span.block)?.sink.insert(key)
+                self.blocks.find(span.block)?.is_sink = true;
+                key
             }
         };
         let end = span.offset.checked_add(span.len).ok_or(EINVAL)?;
@@ -329,7 +331,7 @@ impl<T: Send + 'static> SendQueue<T> {
         list: &mut [c::ib_sge],
     ) -> Result<(u32, usize)> {
         let most = self.gather.max(own.saturating_add(1)).saturating_sub(own);
-        let memory = self.blocks.find(span.block)?.usable(direction)?;
+        let (memory, _) = self.blocks.find(span.block)?.usable(direction)?;
         let end = span.offset.checked_add(span.len).ok_or(EINVAL)?;
         if span.len == 0 || end as usize > memory.len() {
             return Err(EINVAL);
