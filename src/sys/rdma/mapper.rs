@@ -116,7 +116,6 @@ impl MapperState {
 pub(crate) struct Mapper {
     most_pages: u32,
     software: bool,
-    rxe: bool,
     #[pin]
     state: SpinLock<MapperState>,
 }
@@ -160,10 +159,6 @@ impl Mapper {
     /// Returns true for a software device, where the processor copies all payload.
     pub(crate) fn is_software(&self) -> bool {
         self.software
-    }
-
-    pub(super) fn is_rxe(&self) -> bool {
-        self.rxe
     }
 
     /// Returns an SG list for program memory. The holder prevents the removal of the device, so it
@@ -219,7 +214,6 @@ impl MapperOwner {
             pin_init!(Mapper {
                 most_pages: Region::most_pages(pd),
                 software: pd.device().is_virtual(),
-                rxe: pd.device().is_rxe(),
                 state <- new_spinlock!(MapperState {
                     pd: Some(pd.clone()),
                     areas,
@@ -233,11 +227,6 @@ impl MapperOwner {
             device: pd.device().clone(),
         };
         Ok(Arc::new(owner, GFP_KERNEL)?)
-    }
-
-    /// [`Mapper::map`].
-    pub(super) fn map(&self, memory: &Memory, direction: Direction) -> Result<Arc<Mapping>> {
-        self.mapper.map(memory, direction, GFP_KERNEL)
     }
 
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {

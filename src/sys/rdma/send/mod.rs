@@ -21,32 +21,22 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Completion of a request of the send queue.
+/// Completion of a request of the send queue, with the cookie of that request.
 pub(crate) enum SendCompletion {
     /// The peer has received this message and all earlier ones.
-    Sent {
-        /// Cookie of the request.
-        cookie: u64,
-    },
+    Sent { cookie: u64 },
     /// This message, transfer or invalidation has failed, and all posted after it will fail. A
     /// message may have arrived nevertheless.
-    Failed {
-        /// Reason.
-        status: Status,
-    },
+    Failed { status: Status },
     /// A READ or WRITE is complete: the bytes of a READ are in local memory, those of a WRITE have
     /// arrived at the peer.
     Moved {
-        /// Cookie of the request.
         cookie: u64,
         /// Number of bytes, as the transfer returned.
         len: u32,
     },
     /// The peer's access has ended.
-    Ended {
-        /// Cookie of the request.
-        cookie: u64,
-    },
+    Ended { cookie: u64 },
 }
 
 impl SendCompletion {
@@ -206,7 +196,9 @@ impl<T: Send + 'static> SendQueue<T> {
     pub(super) fn headers(slots: u16, mapper: &MapperOwner) -> Result<(Memory, Arc<Mapping>)> {
         let size = usize::from(slots).saturating_mul(MAX_COPIED).max(MIN_BLOCK);
         let headers = Memory::new(size.next_power_of_two(), GFP_KERNEL)?;
-        let mapping = mapper.map(&headers, Direction::ToDevice)?;
+        let mapping = mapper
+            .mapper()
+            .map(&headers, Direction::ToDevice, GFP_KERNEL)?;
         Ok((headers, mapping))
     }
 
@@ -233,7 +225,7 @@ impl<T: Send + 'static> SendQueue<T> {
     /// retries.
     pub(super) fn unacknowledged(&self) -> Unacknowledged {
         match self.taken() {
-            n if n == 0 || !self.mapper.mapper().is_rxe() => Unacknowledged::Nothing,
+            n if n == 0 || !self.pd.device().is_rxe() => Unacknowledged::Nothing,
             n if n == self.unsignaled => Unacknowledged::Unsignaled,
             _ => Unacknowledged::Signaled,
         }

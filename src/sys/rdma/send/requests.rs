@@ -217,7 +217,7 @@ impl<T: Send + 'static> SendQueue<T> {
     pub(in super::super) fn register(&mut self, block: BlockId) -> Result<Key> {
         // After a packet loss rxe repeats an IB_WR_REG_MR, which fails without a preceding
         // IB_WR_LOCAL_INV (docs/kernel-notes.md).
-        let alone = self.is_empty() || !self.mapper.mapper().is_rxe();
+        let alone = self.is_empty() || !self.pd.device().is_rxe();
         self.check_space(self.reserve().saturating_add(u16::from(!alone)))?;
         let (request, key, before) = self.blocks.find(block)?.sg()?.register()?;
         if !alone {
