@@ -4,12 +4,13 @@
 
 use super::accept::Acceptor;
 use super::listen;
-use super::registry::{self, DeviceEntry, Registry};
+use super::registry::{self, DeviceEntry, Registry, RemovalClient};
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::vec;
 use crate::sys::work;
 use core::mem::replace;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Maximum number of devices: rxe can create any number.
 const DEVICES: usize = 1 << 15;
@@ -51,28 +52,17 @@ impl Client for Devices {
         // Waits for requests in progress; no connections arrive afterwards.
         drop(entry);
 
-        notify(device);
-    }
-
-    fn expedite(device: &DeviceRef) {
-        notify(device);
+        // No client can be added any more, so one pass reaches all, without the lock.
+        let mut from = 0;
+        while let Some((key, client)) = next_client(device, from) {
+            client.device_goes();
+            from = key.wrapping_add(1);
+        }
     }
 }
 
-/// Notifies all clients of a device of its removal. No client can be added any more, so one pass
-/// reaches all. The clients are called without the lock.
-fn notify(device: &DeviceRef) {
-    let mut from = 0;
-    loop {
-        let Ok(mut registry) = registry::lock() else {
-            return;
-        };
-        let next = registry.next_of(device, from);
-        drop(registry);
-        let Some((key, client)) = next else { return };
-        client.device_goes();
-        from = key.wrapping_add(1);
-    }
+fn next_client(device: &DeviceRef, from: u64) -> Option<(u64, Arc<dyn RemovalClient>)> {
+    registry::lock().ok()?.next_of(device, from)
 }
 
 /// The module's registration with RDMA. The drop removes all devices from their owners, and waits

@@ -237,11 +237,9 @@ pub(crate) trait Client: 'static {
     /// Handles an added device. If this fails, all uses have to end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
-    /// Handles the removal of a device. All uses have to end; the removal waits for them.
+    /// Handles the removal of a device. All uses have to end; the removal waits for them. Called
+    /// again when that takes too long: then they must end now, unconditionally.
     fn removed(device: &DeviceRef);
-
-    /// Called when the uses take too long to end. The uses must end now, unconditionally.
-    fn expedite(device: &DeviceRef);
 }
 
 #[repr(transparent)]
@@ -362,7 +360,7 @@ fn end<C: Client>(device: DeviceRef) {
     if !state.wait_unused(PATIENCE) {
         state.removal_overdue.store(true, Release);
         if let Some(device) = DeviceRef::of(&state) {
-            C::expedite(&device);
+            C::removed(&device);
         }
     }
     if !state.wait_unused(LONG * 1000) {
