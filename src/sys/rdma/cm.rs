@@ -61,14 +61,16 @@ pub(crate) fn random_psn() -> u32 {
 ///
 /// # Invariants
 ///
-/// The id is alive until [`Drop`] destroys it, and its context is `events`.
+/// Unless `given_back`, the id is alive until [`Drop`] destroys it, and its context is `_events`.
 pub(crate) struct OwnedCmId {
     connection: CmId,
     /// Set once a REP may have been sent.
     replied: AtomicFlag,
     /// Request by iWARP, for [`OwnedCmId::connect`].
     hello: Option<(c::iw_cm_conn_param, [u8; REQUEST_DATA])>,
-    events: Context<Arc<dyn CmEvents>>,
+    /// Set if the callback that passed the id on has it again.
+    given_back: bool,
+    _events: Context<Arc<dyn CmEvents>>,
     _device: DeviceRef,
 }
 
@@ -106,7 +108,8 @@ impl OwnedCmId {
             connection,
             replied: AtomicFlag::new(false),
             hello: None,
-            events,
+            given_back: false,
+            _events: events,
             _device: device.clone(),
         }
     }
@@ -174,22 +177,15 @@ impl OwnedCmId {
     /// # Errors
     ///
     /// Not after [`OwnedCmId::reply`]: the event of an unanswered REP may arrive at any time.
-    pub(super) unsafe fn give_back(self) -> Result<(), Self> {
+    pub(super) unsafe fn give_back(mut self) -> Result<(), Self> {
         if self.replied.load(Relaxed) {
             return Err(self);
         }
-        let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: As in `adopt`: no callback runs meanwhile. The id is destroyed when the callback
         // returns an error, and no further callback runs.
-        unsafe { this.connection.set_context(core::ptr::null_mut()) };
-        // SAFETY: The fields are moved out of a value that is neither used nor dropped again. The
-        // id has no context any more.
-        drop(unsafe {
-            (
-                core::ptr::read(&this.events),
-                core::ptr::read(&this._device),
-            )
-        });
+        unsafe { self.connection.set_context(core::ptr::null_mut()) };
+        // INVARIANT: The drop, at the end of this call, leaves the id to the callback.
+        self.given_back = true;
         Ok(())
     }
 
@@ -266,8 +262,10 @@ impl OwnedCmId {
 
 impl Drop for OwnedCmId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. `destroy` waits for callbacks.
-        unsafe { self.connection.destroy() };
+        if !self.given_back {
+            // SAFETY: By the invariants the id is alive and owned. `destroy` waits for callbacks.
+            unsafe { self.connection.destroy() };
+        }
         // The context, which is a field, is dropped after this.
     }
 }
