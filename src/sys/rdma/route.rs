@@ -13,9 +13,8 @@ use super::netns;
 use crate::sys::address::Address;
 use crate::sys::netns::Net;
 use core::ptr::NonNull;
-use kernel::error::from_err_ptr;
-use kernel::error::to_result;
-use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::error::{from_err_ptr, to_result};
+use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
@@ -238,11 +237,9 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     let Some(raw) = NonNull::new(id) else {
         return 0;
     };
-    // SAFETY: `rdma_cm` passes a live id with the context of `RouteId::new`, which is freed only
-    // after the id is destroyed; that waits for this call.
-    let context: *mut c_void = unsafe { (*id).context };
-    // SAFETY: The id is in its callback, so its context exists.
-    let context = unsafe { &*context.cast::<Found>() };
+    // INVARIANT: `rdma_cm` passes an id with the context of `RouteId::new`. The destruction of the
+    // id, which precedes that of the context, waits for this call.
+    let route = Route { raw };
     // SAFETY: `rdma_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
     let status = if event.status < 0 {
@@ -254,7 +251,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => RouteEvent::AddressFound,
         c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => RouteEvent::NoAddress(status),
         c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => {
-            context.found.store(true, Release);
+            route.context().found.store(true, Release);
             RouteEvent::RouteFound
         }
         c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
@@ -262,8 +259,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         c::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => RouteEvent::DeviceGoes,
         _ => return 0,
     };
-    // INVARIANT: The id is alive during the callback.
-    context.events.clone().event(&Route { raw }, what);
+    route.context().events.clone().event(&route, what);
     // 0: `rdma_cm` must not destroy the id; the `RouteId` does.
     0
 }
