@@ -21,8 +21,8 @@ use crate::sys::work;
 use crate::sys::work::ModuleRef;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{AtomicFlag, Full};
-use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::sync::atomic::{Atomic, AtomicFlag, Full, Relaxed};
+use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
@@ -41,7 +41,6 @@ struct Query {
     began: Instant<Monotonic>,
     /// Time until the search begins (ms).
     pause: u32,
-    next_try: u32,
 }
 
 enum LookupState {
@@ -61,9 +60,10 @@ struct Lookup<O: Upcalls> {
     _module: ModuleRef,
     /// True once the owner was notified of a result.
     notified: AtomicFlag,
-    /// Set once, before the search begins. Taken inside the lock of `found`.
-    #[pin]
-    query: SpinLock<Option<Query>>,
+    /// Set before the search begins.
+    query: SetOnce<Query>,
+    /// Timeout of the next attempt (ms); one attempt at a time uses it.
+    next_try: Atomic<u32>,
     /// This mutex is not held when an id is dropped.
     #[pin]
     found: Mutex<LookupState>,
@@ -115,12 +115,10 @@ impl<O: Upcalls> Lookup<O> {
     /// Uses a new id each time: a reused one would wait for its own last callback, under the lock.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
-        let mut query = self.query.lock();
-        let w = Option::as_mut(&mut *query).ok_or(EINVAL)?;
-        let time = w.next_try.min(w.timeout_ms).max(1);
-        w.next_try = w.next_try.saturating_mul(4);
-        let (source, destination, tos) = (w.source, w.destination, w.tos);
-        drop(query);
+        let query = self.query.as_ref().ok_or(EINVAL)?;
+        let next = self.next_try.load(Relaxed);
+        self.next_try.store(next.saturating_mul(4), Relaxed);
+        let time = next.min(query.timeout_ms).max(1);
 
         let mut last = LookupState::Nothing;
         let mut id = self.found.lock();
@@ -128,7 +126,7 @@ impl<O: Upcalls> Lookup<O> {
             return Err(ENODEV);
         }
         // Callbacks may run at once, and find the id when the lock is released.
-        let begun = new.begin(source.as_ref(), &destination, tos, time);
+        let begun = new.begin(query.source.as_ref(), &query.destination, query.tos, time);
         if begun.is_ok() {
             last = core::mem::replace(&mut *id, LookupState::By(new));
         }
@@ -140,7 +138,7 @@ impl<O: Upcalls> Lookup<O> {
 
     /// Returns true if there is time for another attempt.
     fn has_time(&self) -> bool {
-        self.query.lock().as_ref().is_some_and(|w| {
+        self.query.as_ref().is_some_and(|w| {
             w.began.elapsed().as_millis() < i64::from(w.timeout_ms.saturating_add(w.pause))
         })
     }
@@ -150,7 +148,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
     fn event(self: Arc<Self>, route: &Route, event: RouteEvent) {
         match event {
             RouteEvent::AddressFound => {
-                let time = self.query.lock().as_ref().map_or(0, |w| w.timeout_ms);
+                let time = self.query.as_ref().map_or(0, |w| w.timeout_ms);
                 if let Err(e) = route.find_path(time) {
                     self.notify(Err(error(e)));
                 }
@@ -204,7 +202,8 @@ impl<O: Upcalls> Resolver<O> {
                 net: net.into(),
                 _module: ModuleRef::new(),
                 notified: AtomicFlag::new(false),
-                query <- new_spinlock!(None, "ib_sdp_query"),
+                query: SetOnce::new(),
+                next_try: Atomic::new(FIRST_TRY),
                 found <- new_mutex!(LookupState::Nothing, "ib_sdp_resolver"),
                 again <- new_delayed_work!("ib_sdp_resolver"),
             }),
@@ -235,14 +234,13 @@ impl<O: Upcalls> Resolver<O> {
         tos: Option<u8>,
         pause: u32,
     ) -> Result {
-        *self.search.lookup.query.lock() = Some(Query {
+        self.search.lookup.query.populate(Query {
             source: source.copied(),
             destination: *destination,
             tos,
             timeout_ms,
             began: Instant::now(),
             pause,
-            next_try: FIRST_TRY,
         });
         if pause > 0 {
             work::defer_by(self.search.lookup.clone(), pause);
