@@ -28,8 +28,6 @@ struct LinkState<O: Upcalls> {
     owner: Option<ARef<O>>,
     /// Key of the link in the registry.
     client: Option<u64>,
-    /// Set once the handle is dropped.
-    dropped: bool,
     /// Set if the drop must not wait for the peer.
     given_up: bool,
     /// Set while the request is being decided and may still get another reply.
@@ -96,7 +94,6 @@ impl<O: Upcalls> CmLink<O> {
             phase: Phase::New,
             owner: Some(owner.clone()),
             client: None,
-            dropped: false,
             given_up: false,
             undecided: false,
         };
@@ -243,9 +240,7 @@ impl<O: Upcalls> Inner<O> {
             qp.flush();
         }
     }
-}
 
-impl<O: Upcalls> Inner<O> {
     /// Returns the QP, which is set before `self` is published.
     pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
         self.qp.as_ref().ok_or(EINVAL)
@@ -257,7 +252,7 @@ impl<O: Upcalls> Inner<O> {
         let mut state = self.state.lock();
         let was = state.phase;
         state.phase = Phase::Closed;
-        let over = state.dropped && was != Phase::Closed;
+        let over = state.owner.is_none() && was != Phase::Closed;
         drop(state);
         if over {
             self.finish();
@@ -280,7 +275,7 @@ impl<O: Upcalls> Inner<O> {
     pub(super) fn decided(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.undecided = false;
-        let over = state.dropped;
+        let over = state.owner.is_none();
         drop(state);
         if over {
             self.finish();
@@ -389,7 +384,6 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
     /// Destroys the id if possible. Runs when the handle was dropped, and again after each change.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
-        state.dropped = true;
         let owner = state.owner.take();
         let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
         drop(state);
