@@ -38,7 +38,8 @@ int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)
 	sdp_h_protect_wq = alloc_workqueue("ib_sdp_protect", WQ_UNBOUND, 0);
 	if (!sdp_h_wq || !sdp_h_rdma_wq || !sdp_h_protect_wq)
 		return -ENOMEM;
-	return sdp_h_watch_shrinker_start(count, free);
+	return percpu_counter_init(&sdp_h_block_bytes, 0, GFP_KERNEL) ?:
+	       sdp_h_watch_shrinker_start(count, free);
 }
 
 static void stop(struct workqueue_struct **wq)
@@ -57,6 +58,7 @@ void sdp_h_stop(void)
 	stop(&sdp_h_wq);
 	stop(&sdp_h_rdma_wq);
 	stop(&sdp_h_protect_wq);
+	percpu_counter_destroy(&sdp_h_block_bytes);
 }
 
 /* Uses a random key that never changes. */

@@ -31,8 +31,9 @@
 	 sizeof(struct rdma_cm_id) + 31 * (sizeof(struct ib_client) + 31 * ( \
 	 sizeof(struct sdp_h_protect))))))))))))))))))
 
-/* The module's workqueues, from sdp_h_start() to sdp_h_stop(). */
+/* The module's workqueues and a counter of rdma_helpers.c, from sdp_h_start() to sdp_h_stop(). */
 extern struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
+extern struct percpu_counter sdp_h_block_bytes;
 
 /* The C part of a socket; the Rust part follows it in the same object. */
 struct sdp_h_sock {

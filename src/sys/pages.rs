@@ -18,15 +18,14 @@ pub(crate) const MIN_BLOCK: usize = 512;
 
 /// Returns the bytes of all blocks, without up to 64 KiB for each processor.
 pub(crate) fn about_in_use() -> usize {
-    // SAFETY: The counter exists as long as the module. The read is volatile: it may change.
-    let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
-    usize::try_from(bytes).unwrap_or(0)
+    // SAFETY: The counter exists while the module runs.
+    unsafe { c::percpu_counter_read_positive(&raw mut c::sdp_h_block_bytes) as usize }
 }
 
 /// Returns the exact number, by summing each processor's share.
 pub(crate) fn in_use() -> usize {
-    // SAFETY: Reads counters.
-    unsafe { c::sdp_h_all_block_bytes() as usize }
+    // SAFETY: The counter exists while the module runs.
+    unsafe { c::percpu_counter_sum_positive(&raw mut c::sdp_h_block_bytes) as usize }
 }
 
 /// Contiguous kernel memory.

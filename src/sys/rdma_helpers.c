@@ -6,7 +6,7 @@
 #include <linux/inetdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
-#include <linux/percpu.h>
+#include <linux/percpu_counter.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/if_vlan.h>
@@ -27,28 +27,13 @@
 /* Batch size of the per-CPU counters. */
 #define BLOCKS_AT_ONCE (64 << 10)
 
-/* Bytes of all blocks, without the unflushed per-CPU batches. */
-atomic_long_t sdp_h_block_bytes;
-static DEFINE_PER_CPU(int, block_bytes_here);
+/* Bytes of all blocks. Made by sdp_h_start(). */
+struct percpu_counter sdp_h_block_bytes;
 
 /* Counts like TCP's memory accounting: a processor seldom writes to the shared counter. */
-static void count_block(int bytes)
+static void count_block(s64 bytes)
 {
-	int here = this_cpu_add_return(block_bytes_here, bytes);
-
-	if (abs(here) >= BLOCKS_AT_ONCE)
-		atomic_long_add(this_cpu_xchg(block_bytes_here, 0), &sdp_h_block_bytes);
-}
-
-/* Returns the exact sum. */
-unsigned long sdp_h_all_block_bytes(void)
-{
-	long sum = atomic_long_read(&sdp_h_block_bytes);
-	int cpu;
-
-	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(*per_cpu_ptr(&block_bytes_here, cpu));
-	return max(sum, 0L);
+	percpu_counter_add_batch(&sdp_h_block_bytes, bytes, BLOCKS_AT_ONCE);
 }
 
 void *sdp_h_block_alloc(size_t size, bool atomic)
@@ -77,7 +62,7 @@ void *sdp_h_block_alloc(size_t size, bool atomic)
 
 void sdp_h_block_free(void *block, size_t size)
 {
-	count_block(-(int)size);
+	count_block(-(s64)size);
 	if (size < PAGE_SIZE)
 		kfree(block);
 	else
