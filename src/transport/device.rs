@@ -68,7 +68,7 @@ fn next_client(device: &DeviceRef, from: u64) -> Option<(u64, Arc<dyn RemovalCli
 /// The module's registration with RDMA. The drop removes all devices from their owners, and waits
 /// for the removals.
 pub(crate) struct Service {
-    client: Option<Registration<Devices>>,
+    client: Option<Registration>,
 }
 
 /// Registers the module's owner type.
@@ -81,7 +81,7 @@ pub(crate) fn start<O: Acceptor>() -> Result<Service> {
     // The drop of `service` undoes the following steps.
     let mut service = Service { client: None };
     registry::lock()?.open = Some(listen::open::<O>);
-    service.client = Some(Registration::new()?);
+    service.client = Some(Registration::new::<Devices>()?);
     Ok(service)
 }
 

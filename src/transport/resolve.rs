@@ -85,14 +85,10 @@ impl<O: Upcalls> WorkItem for Lookup<O> {
     }
 }
 
-/// Reference of the owner, whose drop ends the search.
-struct OwnedLookup<O: Upcalls> {
-    lookup: Arc<Lookup<O>>,
-}
-
-impl<O: Upcalls> Destroy for OwnedLookup<O> {
+impl<O: Upcalls> Destroy for Arc<Lookup<O>> {
+    /// Ends the search.
     fn destroy(self) -> Result<(), (Self, u32)> {
-        let last = core::mem::replace(&mut *self.lookup.found.lock(), LookupState::Over);
+        let last = core::mem::replace(&mut *self.found.lock(), LookupState::Over);
         // The drop waits for callbacks, which take the lock, so the lock is not held.
         drop(last);
         Ok(())
@@ -191,7 +187,7 @@ fn usable(route: &Route, net: &Net) -> Result<DeviceRef> {
 
 /// Resolution of an address to a route. May be dropped in any context.
 pub(crate) struct Resolver<O: Upcalls> {
-    search: DropInWorker<OwnedLookup<O>>,
+    search: DropInWorker<Arc<Lookup<O>>>,
 }
 
 impl<O: Upcalls> Resolver<O> {
@@ -209,12 +205,12 @@ impl<O: Upcalls> Resolver<O> {
             }),
             GFP_KERNEL,
         )?;
-        let search = DropInWorker::new(|| Ok(OwnedLookup { lookup }))?;
+        let search = DropInWorker::new(|| Ok(lookup))?;
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
     pub(crate) fn id(&self) -> LinkId {
-        self.search.lookup.id()
+        self.search.id()
     }
 
     /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before this returns.
@@ -234,7 +230,7 @@ impl<O: Upcalls> Resolver<O> {
         tos: Option<u8>,
         pause: u32,
     ) -> Result {
-        self.search.lookup.query.populate(Query {
+        self.search.query.populate(Query {
             source: source.copied(),
             destination: *destination,
             tos,
@@ -243,14 +239,14 @@ impl<O: Upcalls> Resolver<O> {
             pause,
         });
         if pause > 0 {
-            work::defer_by(self.search.lookup.clone(), pause);
+            work::defer_by((*self.search).clone(), pause);
             return Ok(());
         }
-        self.search.lookup.look()
+        self.search.look()
     }
 
     fn with<R>(&self, f: impl FnOnce(&RouteId) -> Result<R>) -> Result<R> {
-        match &*self.search.lookup.found.lock() {
+        match &*self.search.found.lock() {
             LookupState::By(id) => f(id),
             _ => Err(EINVAL),
         }
@@ -258,7 +254,7 @@ impl<O: Upcalls> Resolver<O> {
 
     /// Returns the local address, with port 0. Valid once the address is resolved.
     pub(crate) fn source(&self) -> Result<Address> {
-        self.with(|id| id.source())
+        self.with(|id| Ok(id.addresses()?.0))
     }
 
     /// Returns the index of the interface to the peer, 0 if unknown.
@@ -269,9 +265,7 @@ impl<O: Upcalls> Resolver<O> {
     /// Returns true if the link is InfiniBand, false for Ethernet. Valid once the address is
     /// resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
-        self.with(|id| {
-            Ok(usable(id, &self.search.lookup.net)?.port_is_infiniband(id.device_port()?))
-        })
+        self.with(|id| Ok(usable(id, &self.search.net)?.port_is_infiniband(id.device_port()?)))
     }
 
     /// Makes the two halves of a connection. Receives can be posted afterwards.
@@ -285,7 +279,7 @@ impl<O: Upcalls> Resolver<O> {
         owner: ARef<O>,
     ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let (device, port, pkey_index) = self.with(|id| {
-            let device = usable(id, &self.search.lookup.net)?;
+            let device = usable(id, &self.search.net)?;
             let port = id.device_port()?;
             let pkey_index = match device.is_iwarp() {
                 true => 0,

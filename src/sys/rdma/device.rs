@@ -14,7 +14,6 @@ use crate::sys::netns::Net;
 use crate::sys::time::milliseconds;
 use core::cell::UnsafeCell;
 use core::fmt;
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::bindings::{complete_all, completion, init_completion, wait_for_completion_timeout};
 use kernel::error::to_result;
@@ -257,18 +256,17 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
 /// Registration of a client. The drop removes all devices from the client, and waits until their
 /// uses have ended.
-pub(crate) struct Registration<C: Client> {
+pub(crate) struct Registration {
     _single: Exclusive,
-    _client: PhantomData<fn() -> C>,
 }
 
-impl<C: Client> Registration<C> {
+impl Registration {
     /// Registers the client; it is notified of all existing devices before this returns.
     ///
     /// # Errors
     ///
     /// `EBUSY`: another client is registered. Other errors: those of `ib_register_client()`.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new<C: Client>() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         let client = CLIENT.0.get();
         // SAFETY: This thread has set the flag, so no other writes or has registered the client.
@@ -282,14 +280,11 @@ impl<C: Client> Registration<C> {
         // SAFETY: The client is a static, and both functions have the signature that `ib_core`
         // requires. `Drop` unregisters the client, before the module is unloaded.
         to_result(unsafe { c::ib_register_client(client) })?;
-        Ok(Registration {
-            _single: single,
-            _client: PhantomData,
-        })
+        Ok(Registration { _single: single })
     }
 }
 
-impl<C: Client> Drop for Registration<C> {
+impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`, once.
         unsafe { c::ib_unregister_client(CLIENT.0.get()) };

@@ -99,13 +99,8 @@ impl Route {
         Ok(u16::from_be(unsafe { (*self.path()?.path_rec).pkey }))
     }
 
-    /// Returns the local address, once the path is found.
-    pub(crate) fn source(&self) -> Result<Address> {
-        self.addresses().map(|(source, _)| source)
-    }
-
     /// Returns the local address and the peer's, with port 0, once the path is found.
-    pub(super) fn addresses(&self) -> Result<(Address, Address)> {
+    pub(crate) fn addresses(&self) -> Result<(Address, Address)> {
         let a = &self.found()?.route.addr;
         let address = |a| netns::address(a).map(|a| Address { port: 0, ..a });
         address(&a.src_addr).zip(address(&a.dst_addr)).ok_or(EINVAL)
