@@ -9,7 +9,8 @@ use super::registry::{self, RemovalClient};
 use super::upcalls::Phase;
 use super::{Config, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
-use crate::sys::rdma::cm::{self, reason, CmEvent, CmEvents, CmId, OwnParameters, OwnedCmId};
+use crate::sys::random::random_below;
+use crate::sys::rdma::cm::{reason, CmEvent, CmEvents, CmId, OwnParameters, OwnedCmId};
 use crate::sys::rdma::cq::EndpointEvents;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
@@ -39,7 +40,7 @@ struct LinkState<O: Upcalls> {
 pub(super) struct Inner<O: Upcalls> {
     pub(super) device: DeviceRef,
     pub(super) config: Config,
-    /// PSN of the first message sent.
+    /// PSN of the first message sent: random, so that packets of the peer are hard to forge.
     pub(super) psn: u32,
     /// RDMA READs in flight that this end offers, in either direction.
     pub(super) reads_in: u8,
@@ -101,7 +102,7 @@ impl<O: Upcalls> CmLink<O> {
             pin_init!(Inner {
                 device: device.clone(),
                 config: *config,
-                psn: cm::random_psn(),
+                psn: random_below(1 << 24),
                 reads_in: reads_in.min(most),
                 reads_out: reads_out.min(most),
                 qp: SetOnce::new(),

@@ -7,14 +7,6 @@
 //! its methods never sleep. The [`CmLink`] is the connection manager's side; it calls the
 //! connection's owner ([`Upcalls`]) in process context, one call at a time.
 //!
-//! * [`resolve`]: from an IP address to a route, and the connection request (active side);
-//! * [`mod@listen`]: listening ports;
-//! * [`accept`]: connection requests (passive side);
-//! * [`cm_link`]: the life of a connection and its end;
-//! * [`endpoint`]: the end of an endpoint, whose calls are those of [`crate::sys::rdma::endpoint`];
-//! * [`registry`]: devices, listening ports, and the clients of each device;
-//! * [`device`]: arrival and removal of devices.
-//!
 //! **References.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner in
 //! turn. The owner breaks the cycle by dropping them: on close, on a refusal, and on
 //! [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped in any

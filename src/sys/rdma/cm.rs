@@ -50,12 +50,6 @@ pub(crate) struct RequestParameters<'a> {
     pub(crate) priority: Option<i32>,
 }
 
-/// Returns a random first PSN, so that packets of the peer are hard to forge.
-pub(crate) fn random_psn() -> u32 {
-    // SAFETY: No requirements.
-    unsafe { kernel::bindings::get_random_u32() & 0xff_ffff }
-}
-
 /// Owner of a connection. The drop ends the connection at once and waits for running callbacks, so
 /// an id must not be dropped in one of its callbacks.
 ///

@@ -35,6 +35,7 @@ const MOST_AREAS: usize = 2 * 4096;
 ///
 /// `address` is the result of `ib_dma_map_single` for all of `block` in that direction. An area
 /// removed from its [`MapperState`] is unmapped by [`Area::unmap`].
+#[derive(Clone)]
 struct Area {
     block: Arc<Block>,
     address: u64,
@@ -134,8 +135,7 @@ impl Mapper {
     ) -> Result<Arc<Mapping>> {
         let device = self.state.lock().device().ok_or(ENODEV)?;
         let area = Area::new(&device, memory.block(), direction)?;
-        let address = area.address;
-        let kept = self.state.lock().keep(area);
+        let kept = self.state.lock().keep(area.clone());
         let place = kept.map_err(|area| {
             area.unmap(&device);
             ENOMEM
@@ -143,10 +143,8 @@ impl Mapper {
         // INVARIANT: The area is stored. If the `Arc` cannot be allocated, the drop undoes this.
         let mapping = Mapping {
             mapper: self.clone(),
-            block: memory.block().clone(),
             place,
-            address,
-            direction,
+            area,
         };
         Ok(Arc::new(mapping, gfp)?)
     }
@@ -257,22 +255,19 @@ impl Drop for MapperOwner {
 ///
 /// # Invariants
 ///
-/// While the owner of `mapper` exists, `place` is the slot of an area for `block` at `address`, and
-/// only [`Drop`] empties it.
+/// While the owner of `mapper` exists, `place` is the slot of `area`, and only [`Drop`] empties it.
 pub(crate) struct Mapping {
     mapper: Arc<Mapper>,
-    block: Arc<Block>,
     place: usize,
-    address: u64,
-    direction: Direction,
+    area: Area,
 }
 
 impl Mapping {
     /// Returns true if this is a mapping of `memory`, by `by`, in this direction.
     pub(crate) fn fits(&self, by: &Arc<Mapper>, memory: &Memory, direction: Direction) -> bool {
         Arc::ptr_eq(&self.mapper, by)
-            && Arc::ptr_eq(&self.block, memory.block())
-            && self.direction == direction
+            && Arc::ptr_eq(&self.area.block, memory.block())
+            && self.area.direction == direction
     }
 
     /// Returns the device if bytes need a sync and `owner` proves that the mapping exists.
@@ -288,9 +283,9 @@ impl Mapping {
             unsafe {
                 c::ib_dma_sync_single_for_cpu(
                     device.raw(),
-                    self.address,
-                    len.min(self.block.size()),
-                    self.direction.raw(),
+                    self.area.address,
+                    len.min(self.area.block.size()),
+                    self.area.direction.raw(),
                 )
             }
         }
@@ -298,16 +293,16 @@ impl Mapping {
 
     /// Syncs the range for the device, to read or to write, and returns its DMA address.
     pub(super) fn for_device(&self, owner: &MapperOwner, offset: u32, len: usize) -> u64 {
-        let address = self.address.wrapping_add(u64::from(offset));
-        let offset = (offset as usize).min(self.block.size());
+        let address = self.area.address.wrapping_add(u64::from(offset));
+        let offset = (offset as usize).min(self.area.block.size());
         if let Some(device) = self.device(owner) {
             // SAFETY: By the invariants the area is mapped; offset and length are within it.
             unsafe {
                 c::ib_dma_sync_single_for_device(
                     device.raw(),
-                    self.address.wrapping_add(offset as u64),
-                    len.min(self.block.size().saturating_sub(offset)),
-                    self.direction.raw(),
+                    self.area.address.wrapping_add(offset as u64),
+                    len.min(self.area.block.size().saturating_sub(offset)),
+                    self.area.direction.raw(),
                 )
             }
         }
