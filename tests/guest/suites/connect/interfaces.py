@@ -3,41 +3,17 @@
 
 import contextlib
 import errno
+import os
 import socket
-import subprocess
+import time
 
 from lib import either, netns, pattern
+from lib.links import NUMBERS, active, bonds, interfaces, take_down
 from lib.registry import case
 
 SIZE = 1 << 20
 TCP = either.TCP
-NUMBERS = {"self": 1, "peer": 2}
-SLAVES = "s0", "s1"
-
-
-@contextlib.contextmanager
-def interfaces(e, modules, name, *commands):
-    """Yields the addresses of an interface that `ip` commands create on both hosts.
-
-    In a command, DEV stands for the port's device and N for 1 or 2."""
-    if netns.is_one():
-        e.skip("both hosts are the same namespace")
-    for module in modules.split():
-        subprocess.run(["modprobe", module], check=True)
-    with contextlib.ExitStack() as until_then:
-        found = []
-        for host, number in NUMBERS.items():
-            device = netns.device(host)
-            for command in commands:
-                words = command.replace("DEV", device).replace("N", str(number))
-                netns.run(host, f"ip {words}")
-                if words.startswith("link add"):
-                    made = words.split(" type ")[0].split()[-1]
-                    until_then.callback(netns.run, host, f"ip link del {made}")
-            address = f"fd78::{number}" if e.six else f"10.78.0.{number}"
-            netns.run(host, f"ip addr add {address}" + ("/64 nodad" if e.six else "/24") + f" dev {name}")
-            found.append(address)
-        yield found
+BEDS = (1, 2)
 
 
 def transfers(e, near, far):
@@ -83,40 +59,40 @@ def by_tcp(e, addresses, device=None, counted="tcp_no_answer"):
     transfers(e, near, either.accept(e, listener))
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def vlan(e):
     with interfaces(e, "8021q", "v10", "link add link DEV name v10 type vlan id 10", "link set v10 up") as addresses:
         by_sdp(e, addresses)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def vlan_on_vlan(e):
     with interfaces(e, "8021q", "v11", "link add link DEV name v10 type vlan id 10", "link set v10 up",
                     "link add link v10 name v11 type vlan id 11", "link set v11 up") as addresses:
         by_sdp(e, addresses)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def macvlan(e):
     """Frames to a macvlan's own address do not reach the rxe device below it."""
     with interfaces(e, "macvlan", "m0", "link add link DEV name m0 type macvlan mode bridge", "link set m0 up") as addresses:
         by_tcp(e, addresses)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def ipvlan(e):
     with interfaces(e, "ipvlan", "i0", "link add link DEV name i0 type ipvlan mode l2", "link set i0 up") as addresses:
         by_tcp(e, addresses)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def bridge(e):
     with interfaces(e, "8021q bridge", "b0", "link add b0 type bridge", "link add link DEV name v12 type vlan id 12",
                     "link set v12 master b0", "link set v12 up", "link set b0 up") as addresses:
         by_tcp(e, addresses)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def vrf(e):
     """Sockets bound to the VRF."""
     with interfaces(e, "8021q vrf", "v13", "link add r0 type vrf table 50", "link set r0 up", "link add link DEV name v13 type vlan id 13",
@@ -124,56 +100,19 @@ def vrf(e):
         by_tcp(e, addresses, "r0")
 
 
-@contextlib.contextmanager
-def bonds(e, mode="active-backup", vlan=None):
-    """Yields the addresses of a bond of two devices on each host, with rxe on the bond.
-
-    The addresses are on the bond or on a VLAN of the bond."""
-    if netns.is_one() or not netns.local():
-        e.skip("the bonds need a second and a third wire between two namespaces")
-    subprocess.run(["modprobe", "-a", "bonding", "8021q"], check=True)
-    with contextlib.ExitStack() as until_then:
-        for slave in SLAVES:
-            netns.run("self", f"ip link add {slave} mtu 9000 type veth peer name {slave} mtu 9000 netns peer")
-            until_then.callback(netns.run, "self", f"ip link del {slave}")
-        found = []
-        for host, number in NUMBERS.items():
-            netns.run(host, f"ip link add bond9 mtu 9000 type bond mode {mode} miimon 50" + " lacp_rate fast" * (mode == "802.3ad"))
-            until_then.callback(netns.run, host, "ip link del bond9")
-            for slave in SLAVES:
-                netns.run(host, f"ip link set {slave} master bond9")
-                netns.run(host, f"ip link set {slave} up")
-            netns.run(host, "ip link set bond9 up")
-            name = "bond9"
-            if vlan:
-                name = "v15"
-                netns.run(host, f"ip link add link bond9 name {name} type vlan id {vlan}")
-                netns.run(host, f"ip link set {name} up")
-            address = f"fd78::{number}" if e.six else f"10.78.0.{number}"
-            netns.run(host, f"ip addr add {address}" + ("/64 nodad" if e.six else "/24") + f" dev {name}")
-            netns.run(host, f"rdma link add rxeb{number} type rxe netdev bond9")
-            until_then.callback(netns.run, host, f"rdma link del rxeb{number}")
-            found.append(address)
-        yield found
-
-
-def active(host):
-    return netns.run(host, "cat /sys/class/net/bond9/bonding/active_slave").strip()
-
-
-@case(reference=False, timeout=120)
+@case(reference=False, timeout=120, hosts=BEDS)
 def bond(e):
     """After the active device of a bond has gone down, new connections use the other device."""
     with bonds(e) as addresses:
         by_sdp(e, addresses)
         first = active("self")
-        netns.run("self", f"ip link set {first} down")
+        take_down(first)
         for host in NUMBERS:
             e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
         by_sdp(e, addresses)
 
 
-@case(reference=False, brief=False, timeout=120)
+@case(reference=False, brief=False, timeout=120, hosts=BEDS)
 def vlan_on_bond(e):
     with bonds(e, vlan=15) as addresses:
         by_sdp(e, addresses)
@@ -193,7 +132,7 @@ def bond_802_3ad(e):
         for host in NUMBERS:
             e.until(lambda host=host: partner(host), f"the aggregate of {host}")
         by_sdp(e, addresses)
-        netns.run("self", f"ip link set {SLAVES[0]} down")
+        take_down("s0")
         for host in NUMBERS:
             e.until(lambda host=host: not partner(host), f"an aggregate of one device on {host}")
         e.until(lambda: replies(addresses[1]), "a reply by the other device")
@@ -235,7 +174,7 @@ def bond_in_transfer(e):
         sent = e.task(e.error, near.sendall, data)
         head = far.recv_exactly(4 * SIZE)
         first = active("self")
-        netns.run("self", f"ip link set {first} down")
+        take_down(first)
         rest, error = received(far, length - len(head))
         got = head + rest
         # Once the sender stayed in send(2) for 40 s after the receiver had its error; cause
@@ -250,6 +189,51 @@ def bond_in_transfer(e):
         for host in NUMBERS:
             e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
         by_sdp(e, addresses)
+
+
+def remove(link):
+    """Deletes a link, unless the namespace of its other end has ended first."""
+    with contextlib.suppress(RuntimeError):
+        netns.run("self", f"ip link del {link}")
+
+
+@case(reference=False, timeout=60, hosts=BEDS)
+def veth(e):
+    """A pod with routes through a veth of the node: no RDMA device leads there, so TCP at once."""
+    pod, node, bits = ("fd78::9", "fd78::1", 128) if e.six else ("10.78.0.9", "10.78.0.1", 32)
+    listener = listening(e, either.make(e, where="peer"), e.there)
+    version = "ipv6" if e.six else "ipv4"
+    reader, writer = os.pipe()
+
+    def run():
+        os.unshare(netns.CLONE_NEWNET)
+        os.write(writer, b"!")
+        e.until(lambda: "pod0" in (name for _, name in socket.if_nameindex()), "the interface")
+        for words in (f"addr add {pod}/{bits} dev pod0" + " nodad" * e.six, "link set pod0 up", f"route add {node} dev pod0", f"route add default via {node}"):
+            netns.run("self", f"ip {words}")
+        sock = either.make(e)
+        start = time.monotonic()
+        sock.connect(e.address(e.there, listener.port))
+        took = time.monotonic() - start
+        sock.sendall(b"from a pod")
+        return either.protocol(sock), took < 10
+
+    with contextlib.ExitStack() as until_then:
+        netns.run("self", "ip link add node0 type veth peer name pod0")
+        until_then.callback(remove, "node0")
+        before = netns.sysctl(f"{version}/conf/all/forwarding", 1)
+        until_then.callback(netns.sysctl, f"{version}/conf/all/forwarding", before)
+        for words in (f"addr add {node}/{bits} dev node0" + " nodad" * e.six, "link set node0 up", f"route add {pod} dev node0"):
+            netns.run("self", f"ip {words}")
+        netns.run("peer", f"ip route add {pod} via {e.here}")
+        until_then.callback(netns.run, "peer", f"ip route del {pod}")
+        with either.parameters(ipproto_wait=30000, ipproto_memory=0):
+            child = e.child(run)
+            os.read(reader, 1)
+            netns.run("self", f"ip link set pod0 netns {child.pid}")
+            far = either.accept(e, listener)
+            e.equal(far.recv_exactly(10), b"from a pod", "the bytes")
+            e.equal(child.result(), (TCP, True), "the protocol, and an end before ipproto_wait")
 
 
 def alone(e, make):
