@@ -213,10 +213,10 @@ class Clock(unittest.TestCase):
 
 
 class Options:
-    quick, counted, repeat, seconds = True, True, 1, 0.5
+    quick, counted, repeat, seconds, rdma_core = True, True, 1, 0.5, None
 
 
-AROUND = {"cpus": 2, "cpu": "a processor", "kernel": "7", "mtu": 9000}
+AROUND = {"rdma_core": "56.1", "cpus": 2, "cpu": "a processor", "kernel": "7", "mtu": 9000}
 
 
 def samples_of(points, **figures_of):
@@ -235,6 +235,12 @@ class Watched(unittest.TestCase):
         watched = {(point["part"], point["system"], point["connections"]) for point in self.points if point["part"] != "latency"}
         self.assertEqual(watched, {("epoll", system, n) for system in ("sdp", "raw", "tcp") for n in (2, 100)} |
                          {("edge", system, n) for system in ("sdp", "tcp") for n in (2, 100)})
+
+    def test_rsockets_of_an_rdma_core_with_epoll(self):
+        with mock.patch.object(Options, "rdma_core", Path("librdmacm.so.1.5.65.0")):
+            watched = {point["part"] for point in rdma.plan(Options) if point["system"] == "rsockets"}
+        self.assertIn("epoll", watched)
+        self.assertNotIn("edge", watched)
 
     def test_table(self):
         text = "\n".join(rdma.table(Options, AROUND, self.samples, self.points, 0, list(rdma.targets(self.samples, []))))

@@ -348,13 +348,16 @@ def gid_index(device, wanted):
     raise Failed(f"{device} has no GID for {wanted}")
 
 
-def environment():
+def environment(rdma_core):
+    """Returns the environment. `rdma_core`: version of rsockets that is not Debian's, or None."""
+    debian = subprocess.run(["dpkg-query", "--show", "--showformat=${Version}", "librdmacm1t64"], capture_output=True, text=True, check=True)
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
         "kernel": os.uname().release,
         "cpus": CPUS,
         "cpu": cpu[1] if cpu else "",
         "clocksource": Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip(),
+        "rdma_core": rdma_core or debian.stdout,
         "mtu": int(Path("/sys/class/net/eth0/mtu").read_text()),
     }
 
@@ -392,12 +395,14 @@ def main():
         if not siw:
             GID_INDEX[name] = gid_index(name, address)
     running.patience = 100 if plan["counted"] else 1
+    if plan["rdma_core"]:
+        os.environ["RSOCKETS"] = "/share/librdmacm.so.1"
     if plan["smc"]:
         smc = smc_kernel.Smc()
     repeat = plan["repeat"]
     started = time.monotonic()
     done, total = 0, repeat * sum(point["samples"] for point in plan["points"])
-    around = environment()
+    around = environment(plan["rdma_core"])
     good_clock(around["clocksource"])
     with open(result, "w") as file:
         file.write(json.dumps({"environment": around}) + "\n")

@@ -26,7 +26,7 @@ def targets(samples, sizes):
 
 
 def table(options, around, samples, points, load, goals):
-    yield from intro(options, around, load, "SDP within one machine, and (zcopy) zero copy from 64 KiB, against TCP and AF_UNIX, and rsockets over rxe")
+    yield from intro(options, around, load, f"SDP within one machine, and (zcopy) zero copy from 64 KiB, against TCP and AF_UNIX, and rsockets (rdma-core {around['rdma_core']}) over rxe")
     yield from standard_sections(samples, points, AT_ONCE_SIZE, SYSTEMS, NAMES)
     yield from lost_table(samples, NAMES)
     yield from goals_table(goals)

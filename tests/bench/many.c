@@ -15,9 +15,7 @@
  * end.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include "events.h"
 #include "sockets.h"
 
@@ -44,7 +42,9 @@ static int epoll;
 
 static void allow_descriptors(void)
 {
-	struct rlimit limit = { connections + 64, connections + 64 };
+	/* rsockets have dozens of descriptors for each connection. */
+	rlim_t count = connections * 32 + 64;
+	struct rlimit limit = { count, count };
 
 	if (setrlimit(RLIMIT_NOFILE, &limit))
 		fail("setrlimit: %s", strerror(errno));
@@ -55,10 +55,18 @@ static void watch(int i)
 	struct epoll_event event = { .events = EPOLLIN | edge, .data.u32 = i };
 
 	no_delay(fds[i]);
-	if (fcntl(fds[i], F_SETFL, O_NONBLOCK))
+	if (api.fcntl(fds[i], F_SETFL, O_NONBLOCK))
 		fail("fcntl: %s", strerror(errno));
-	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event))
+	if (api.epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event))
 		fail("epoll_ctl: %s", strerror(errno));
+}
+
+/* Closes a connection. rsockets stay in the epoll if they are not removed before. */
+static void unwatch(int i)
+{
+	if (api.epoll_ctl(epoll, EPOLL_CTL_DEL, fds[i], NULL))
+		fail("epoll_ctl: %s", strerror(errno));
+	api.close(fds[i]);
 }
 
 /* Receives on a connection: returns 1 for a complete message, 0 for a part, -1 at the end of the
@@ -69,7 +77,7 @@ static int take(int i)
 
 	events++;
 	for (;;) {
-		ssize_t got = recv(fds[i], data, size, 0);
+		ssize_t got = api.recv(fds[i], data, size, 0);
 
 		if (got < 0 && errno == EAGAIN) {
 			empty += first;
@@ -95,7 +103,7 @@ static int next_events(struct epoll_event *ready)
 	int count;
 
 	do
-		count = epoll_wait(epoll, ready, EVENTS, -1);
+		count = api.epoll_wait(epoll, ready, EVENTS, -1);
 	while (count < 0 && errno == EINTR);
 	if (count < 0)
 		fail("epoll_wait: %s", strerror(errno));
@@ -109,7 +117,7 @@ static void serve_epoll(int listener)
 	struct mark start;
 
 	for (i = 0; i < connections; i++) {
-		fds[i] = accept(listener, NULL, NULL);
+		fds[i] = api.accept(listener, NULL, NULL);
 		if (fds[i] < 0)
 			fail("accept: %s", strerror(errno));
 		watch(i);
@@ -124,7 +132,7 @@ static void serve_epoll(int listener)
 			if (got > 0)
 				send_all(fds[from], data, size);
 			if (got < 0) {
-				close(fds[from]);
+				unwatch(from);
 				left--;
 			}
 		}
@@ -162,7 +170,7 @@ static void drive_epoll(void)
 	}
 	measure_round_trips(connections, seconds);
 	for (i = 0; i < connections; i++)
-		close(fds[i]);
+		unwatch(i);
 }
 
 /* --- idle ------------------------------------------------------------------------------------ */
@@ -308,7 +316,9 @@ int main(int argc, char **argv)
 	fds = calloc(connections, sizeof(*fds));
 	received = calloc(connections, sizeof(*received));
 	data = calloc(1, size);
-	epoll = epoll_create1(0);
+	if (!api.epoll_create)
+		fail("%s cannot be in an epoll: this rdma-core is older than version 65", argv[1]);
+	epoll = api.epoll_create(0);
 	if (!fds || !received || !data || epoll < 0)
 		fail("no memory");
 	if (serving)

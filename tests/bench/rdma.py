@@ -21,8 +21,10 @@ def plan(options):
     # perftest sets up its queue pairs only once; no comparison is possible.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]
-    # rsockets cannot be in an epoll, and a completion channel has no edges.
-    points += [(*point, ["sdp", "raw", "tcp"] if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
+    # Debian's rsockets cannot be in an epoll, those of --rdma-core can. Neither these nor a
+    # completion channel have edges.
+    watched = ["sdp", "raw", *(["rsockets"] if options.rdma_core else []), "tcp"]
+    points += [(*point, watched if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
     points += [(*point, ["sdp", "rsockets", "tcp"]) for point in call_points()]
     points += [(part, mode, PROXY_SIZE, 1, systems) for part, (mode, systems) in PROXIES.items()]
     points += [("check", mode, size, 1, [system]) for system, mode, size in CHECKS]
@@ -49,7 +51,7 @@ def _proxies(samples, points):
 
 
 def table(options, around, samples, points, load, goals):
-    yield from intro(options, around, load, f"SDP (as it is by default) against raw verbs, rsockets and TCP on one link, MTU {around['mtu']}")
+    yield from intro(options, around, load, f"SDP (as it is by default) against raw verbs, rsockets (rdma-core {around['rdma_core']}) and TCP on one link, MTU {around['mtu']}")
     yield from standard_sections(samples, points, AT_ONCE_SIZE, SYSTEMS, NAMES)
     yield from _proxies(samples, points)
     checks = [(point["system"], point["mode"], point["size"]) for point in points if point["part"] == "check"]

@@ -5,10 +5,12 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/errqueue.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -34,6 +36,11 @@ static struct {
 	int (*shutdown)(int, int);
 	int (*close)(int);
 	int (*setsockopt)(int, int, int, const void *, socklen_t);
+	int (*fcntl)(int, int, ...);
+	/* NULL: these sockets cannot be in an epoll. */
+	int (*epoll_create)(int);
+	int (*epoll_ctl)(int, int, int, struct epoll_event *);
+	int (*epoll_wait)(int, struct epoll_event *, int, int);
 } api;
 
 static union {
@@ -52,8 +59,10 @@ static int from_file;
 /* Number of MSG_ZEROCOPY sends of this thread whose completion has not been read. */
 static __thread int untold;
 
+/* The library of rsockets is the one that the environment names in RSOCKETS, or Debian's. */
 static void choose(const char *system)
 {
+	const char *name = getenv("RSOCKETS");
 	void *library;
 
 	if (strcmp(system, "rsockets")) {
@@ -82,10 +91,14 @@ static void choose(const char *system)
 		api.shutdown = shutdown;
 		api.close = close;
 		api.setsockopt = setsockopt;
+		api.fcntl = fcntl;
+		api.epoll_create = epoll_create1;
+		api.epoll_ctl = epoll_ctl;
+		api.epoll_wait = epoll_wait;
 		return;
 	}
 	api.family = AF_INET;
-	library = dlopen("librdmacm.so.1", RTLD_NOW);
+	library = dlopen(name ? name : "librdmacm.so.1", RTLD_NOW);
 	if (!library)
 		fail("%s", dlerror());
 #define LOAD(name)                                              \
@@ -104,6 +117,11 @@ static void choose(const char *system)
 	LOAD(shutdown);
 	LOAD(close);
 	LOAD(setsockopt);
+	LOAD(fcntl);
+	/* Since rdma-core 65. */
+	*(void **)&api.epoll_create = dlsym(library, "repoll_create");
+	*(void **)&api.epoll_ctl = dlsym(library, "repoll_ctl");
+	*(void **)&api.epoll_wait = dlsym(library, "repoll_wait");
 }
 
 /* An AF_UNIX address is abstract, and disappears with its socket. */
