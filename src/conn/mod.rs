@@ -30,8 +30,6 @@ mod polling;
 pub(crate) mod receive_queue;
 mod rx;
 pub(crate) mod rx_buffers;
-#[cfg(sdp_selftest)]
-mod selftest;
 pub(crate) mod send_queue;
 pub(crate) mod setup;
 pub(crate) mod stats;

@@ -104,7 +104,7 @@ fn take_bytes(from: usize, to: &mut [u8]) -> Result {
 /// Executes a command.
 pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     let mut raws = raws.lock();
-    raws.retain(|raw| !raw.sk.connection().orphaned());
+    raws.retain(|raw| !raw.sk.connection().closing.is_orphaned());
     let command = words.next().ok_or(EINVAL)?;
     if command == "tidy" {
         return Ok(());
@@ -113,7 +113,11 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     match command {
         "private" => return private(&sk, number(&mut words)?, number(&mut words)?),
         "take" => {
-            let numbers = sk.connection().sequence();
+            let numbers = sk
+                .connection()
+                .protocol
+                .as_ref()
+                .map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()]);
             let raw = Raw::of(sk)?;
             give(number(&mut words)?, &numbers)?;
             return Ok(raws.push(raw, GFP_KERNEL)?);
@@ -141,7 +145,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
 fn private(sk: &ARef<SdpSock>, from: usize, len: usize) -> Result {
     let mut bytes = [0; 196];
     take_bytes(from, bytes.get_mut(..len).ok_or(EINVAL)?)?;
-    sk.connection().set_private_data(bytes);
+    sk.connection().options.private_data = Some(bytes);
     Ok(())
 }
 
@@ -156,7 +160,7 @@ fn again(e: Error) -> Error {
 impl Raw {
     fn of(sk: ARef<SdpSock>) -> Result<Self> {
         let account = sk.account().ok_or(ENODEV)?.clone();
-        let mut endpoint = sk.connection().take_endpoint().ok_or(ENODEV)?;
+        let mut endpoint = sk.connection().endpoint.take().ok_or(ENODEV)?;
         let pinning = endpoint.spares().pinning().clone();
         Ok(Raw {
             sk,
@@ -275,7 +279,7 @@ impl Raw {
                 self.on(|c| c.spares().keep(spare))
             }
             "leave" => {
-                let link = self.sk.connection().link();
+                let link = self.sk.connection().cm.link.clone();
                 if let Some(link) = link {
                     link.disconnect();
                 }
@@ -355,21 +359,12 @@ impl Raw {
         give_bytes(out + 8, shown)
     }
 
-    /// Error (0: none; otherwise the code defined here), messages posted, messages received,
-    /// messages waiting for the program, bytes moved by transfers, ends of access, and posted
-    /// receive buffers.
+    /// Error (0: none; otherwise its number in [`Status`], from 1 on), messages posted, messages
+    /// received, messages waiting for the program, bytes moved by transfers, ends of access, and
+    /// posted receive buffers.
     fn state(&self) -> [u64; 7] {
-        let failed = match self.failed {
-            None => 0,
-            Some(Status::Flushed) => 1,
-            Some(Status::TransportRetry) => 2,
-            Some(Status::RnrRetry) => 3,
-            Some(Status::Remote) => 4,
-            Some(Status::Protocol) => 5,
-            Some(Status::Local) => 6,
-        };
         [
-            failed,
+            self.failed.map_or(0, |status| status as u64 + 1),
             self.posted,
             self.sent,
             self.kept.len() as u64,
@@ -402,7 +397,7 @@ impl Drop for Raw {
         if self.silent {
             return;
         }
-        if let Some(link) = &self.sk.connection().link() {
+        if let Some(link) = &self.sk.connection().cm.link {
             link.fail();
         }
     }
