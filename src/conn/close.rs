@@ -18,7 +18,7 @@ use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 
-/// Time that a closed socket waits for the peer's DisConn, and for the arrival of last bytes.
+/// Time that a closed socket waits for the arrival of its last bytes, and for a disconnect.
 pub(crate) const FIN_TIME: Jiffies = seconds(60);
 /// Time that the side that closed last waits for the other side's DREQ.
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
@@ -68,7 +68,7 @@ impl Connection {
                 wakeups.add(Wakeup::Disconnect);
             }
             CloseAction::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
-            CloseAction::AwaitFin(_) => {
+            CloseAction::AwaitFin => {
                 let time = seconds(self.options.timers(sk).fin_timeout);
                 self.set_timer(sk, Timer::Close, time);
             }

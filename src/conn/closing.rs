@@ -68,8 +68,8 @@ pub(crate) enum CloseAction {
     Disconnect,
     /// Wait for the peer to disconnect.
     AwaitDisconnect,
-    /// Wait for the peer's DisConn: this many seconds, or the namespace's time for 0.
-    AwaitFin(u32),
+    /// Wait for the peer's DisConn (`TCP_LINGER2`).
+    AwaitFin,
     /// Set the time limit for closing.
     Limit,
     /// Renew the time limit: the peer is receiving.
@@ -197,9 +197,9 @@ impl Closing {
 
     /// Waits for the peer's DisConn, the only missing step of a closed socket.
     fn await_fin(&mut self, linger2: i32) -> (State, CloseAction) {
-        match u32::try_from(linger2) {
-            Ok(seconds) => (State::FinWait2, CloseAction::AwaitFin(seconds)),
-            Err(_) => (State::Close, self.abort(CloseAction::Abort)),
+        match linger2 {
+            0.. => (State::FinWait2, CloseAction::AwaitFin),
+            _ => (State::Close, self.abort(CloseAction::Abort)),
         }
     }
 

@@ -171,14 +171,14 @@ const TABLE: &[Row] = &[
         CloseEvent::FinAcked { linger2: 0 },
         &[FinWait1],
         Some(FinWait2),
-        CloseAction::AwaitFin(0),
+        CloseAction::AwaitFin,
     )
     .orphaned(),
     row(
         CloseEvent::FinAcked { linger2: 7 },
         &[FinWait1],
         Some(FinWait2),
-        CloseAction::AwaitFin(7),
+        CloseAction::AwaitFin,
     )
     .orphaned(),
     row(
@@ -272,13 +272,13 @@ const TABLE: &[Row] = &[
         CloseEvent::Orphaned { linger2: 0 },
         &[FinWait2],
         None,
-        CloseAction::AwaitFin(0),
+        CloseAction::AwaitFin,
     ),
     row(
         CloseEvent::Orphaned { linger2: 7 },
         &[FinWait2],
         None,
-        CloseAction::AwaitFin(7),
+        CloseAction::AwaitFin,
     ),
     row(
         CloseEvent::Orphaned { linger2: -1 },
