@@ -108,9 +108,8 @@ impl Fallback {
     /// Returns the protocol for `SDP_INFO`.
     pub(crate) fn info(&self) -> u32 {
         match self.phase {
-            Phase::Settled if self.route.is_some() => c::SDP_IPPROTO_SDP,
-            Phase::Settled => c::SDP_IPPROTO_NONE,
-            Phase::Sdp => c::SDP_IPPROTO_SDP,
+            Phase::Settled if self.route.is_none() => c::SDP_IPPROTO_NONE,
+            Phase::Settled | Phase::Sdp => c::SDP_IPPROTO_SDP,
             _ => c::SDP_IPPROTO_OPEN,
         }
     }
@@ -130,23 +129,19 @@ impl Connection {
     /// Handles the peer's SDP reply. Returns false if the socket has already fallen back to TCP.
     pub(crate) fn settle_on_sdp(&mut self) -> bool {
         match self.fallback.phase {
-            Phase::Settled => {
-                if self.fallback.route.is_some() {
-                    self.stats.count_outcome(FallbackReason::Connected);
-                }
-                true
-            }
+            Phase::Settled if self.fallback.route.is_none() => return true,
+            Phase::Settled => {}
             Phase::Trying => {
                 self.fallback.phase = Phase::Sdp;
                 self.timers.clear(Timer::Close);
-                self.stats.count_outcome(FallbackReason::Connected);
-                true
             }
-            _ => false,
+            _ => return false,
         }
+        self.stats.count_outcome(FallbackReason::Connected);
+        true
     }
 
-    /// Handles the timeout of the SDP reply: TCP is tried next.
+    /// Returns true if the attempt by SDP has failed: TCP is tried next.
     pub(crate) fn has_fallen_back(&self) -> bool {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
