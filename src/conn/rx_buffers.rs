@@ -29,8 +29,8 @@ const FIRST_LARGE: u16 = 8;
 const MOST_SPARE: usize = 128;
 /// Number of buffers allocated together.
 const BATCH: usize = 8;
-/// Maximum number unless the program sets `SO_RCVBUF`. All large buffers are posted even if the
-/// reader is slow: fewer would stop the sender and wake it more often.
+/// Number of large buffers, posted and unread, unless the program sets `SO_RCVBUF`. Fewer would
+/// stop the sender and wake it more often.
 const LARGE_WINDOW: u16 = 16;
 
 /// Number of receive buffers that fit into the program's `SO_RCVBUF`.
@@ -132,10 +132,7 @@ impl RxBuffers {
     }
 
     pub(crate) fn reset(&mut self) {
-        self.spare.clear();
-        self.given.clear();
-        (self.window, self.pause) = (FIRST_WINDOW, 0);
-        (self.large, self.wanted) = (None, None);
+        *self = Self::new();
     }
 
     /// Drops the spare buffers.
@@ -231,9 +228,9 @@ impl Connection {
 
     /// Handles a failed allocation of missing buffers.
     pub(crate) fn stays_short(&mut self, sk: &SdpSock) {
-        let least = usize::from(self.target(sk).min(LEAST_BUFFERS));
-        let posted = |c: &Endpoint| usize::from(c.posted_receives());
-        if self.endpoint.as_ref().is_some_and(|c| posted(c) < least) {
+        let least = self.target(sk).min(LEAST_BUFFERS);
+        let endpoint = self.endpoint.as_ref();
+        if endpoint.is_some_and(|e| e.posted_receives() < least) {
             self.is_short(sk);
         }
     }
@@ -269,12 +266,16 @@ impl Connection {
     /// Returns the number of receive buffers to keep posted, by window and `SO_RCVBUF`.
     fn target(&self, sk: &SdpSock) -> u16 {
         let advert = self.holds_advert();
-        // nobody can read before the end of the first message has arrived
-        let unread = match &self.records {
+        self.rx_buffers.target(sk.rcvbuf(), self.readable(), advert)
+    }
+
+    /// Returns the memory of unread data; 0 before the end of the first message has arrived, since
+    /// nobody can read it.
+    fn readable(&self) -> usize {
+        match &self.records {
             Some(records) if !records.has_whole() => 0,
             _ => self.rx.memory(),
-        };
-        self.rx_buffers.target(sk.rcvbuf(), unread, advert)
+        }
     }
 
     /// Returns true if a quarter of the buffers is missing: posting one costs as much as all.
@@ -298,11 +299,11 @@ impl Connection {
             return;
         }
         self.reclaim_given();
-        let Some(endpoint) = self.endpoint.as_mut() else {
+        let keeps_up = self.readable() == 0;
+        let Some(endpoint) = self.endpoint.as_ref() else {
             return;
         };
         let posted = endpoint.posted_receives();
-        let keeps_up = self.rx.memory() == 0;
         if posted < self.rx_buffers.window / 2
             && keeps_up
             && self.rx_buffers.spare.len() < usize::from(posted)
@@ -371,26 +372,17 @@ fn first_buffers(size: usize, mapper: &Arc<Mapper>) -> Result<KVec<Buffer>> {
 
 /// Replies to the peer's request for larger receive buffers. Context: worker.
 pub(crate) fn resize(sk: &SdpSock) {
-    let wanted = {
+    let (wanted, mapper, now, had) = {
         let mut c = sk.connection();
-        match (c.rx_buffers.wanted.take(), c.connected()) {
-            (Some(wanted), true) => wanted,
-            _ => return,
-        }
+        let (wanted, mapper) = (c.rx_buffers.wanted.take(), c.mapper());
+        let (Some(wanted), Some(mapper), true) = (wanted, mapper, c.connected()) else {
+            return;
+        };
+        let RxBuffers { size, large, .. } = &mut c.rx_buffers;
+        (wanted, mapper, *size as usize, large.take())
     };
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
     let size = size.min(largest(sk));
-    let (now, had, mapper) = {
-        let mut c = sk.connection();
-        let Some(mapper) = c.mapper() else {
-            return;
-        };
-        (
-            c.rx_buffers.size as usize,
-            c.rx_buffers.large.take(),
-            mapper,
-        )
-    };
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
     // smaller blocks, or the permission for them, may be available when large ones are not
