@@ -305,10 +305,9 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless enough are kept or its slot cannot be allocated. A chunk
-    /// exchanged for a buffer without memory is not kept.
+    /// Keeps an unused chunk, unless enough are kept or its slot cannot be allocated.
     fn keep(&mut self, buffer: Buffer) {
-        if buffer.has_memory() && !pressure::is_exhausted() {
+        if !pressure::is_exhausted() {
             let _ = vec::push(&mut self.spare, SPARE, buffer, GFP_NOWAIT);
         }
     }
