@@ -83,7 +83,7 @@ impl Connection {
 
     /// Ends the connection, since the peer has violated the protocol.
     fn violated(&mut self, sk: &SdpSock, violation: Violation, wakeups: &mut Wakeups) {
-        self.stats.violation(violation);
+        stats::count(&mut self.stats.violations, violation.index());
         debug!(
             "{}: the peer broke the protocol: {}",
             Ends(sk),

@@ -144,10 +144,6 @@ impl Stats {
         count(&mut self.async_refused, why);
     }
 
-    pub(crate) fn violation(&mut self, v: Violation) {
-        count(&mut self.violations, v.index());
-    }
-
     pub(crate) fn count_outcome(&mut self, o: FallbackReason) {
         count(&mut self.outcomes, o.index());
     }
