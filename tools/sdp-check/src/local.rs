@@ -13,9 +13,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::UNIX_EPOCH;
 
 /// Modules that SDP depends on, and drivers of adapters.
-const RDMA_MODULES: [&str; 18] = [
+const RDMA_MODULES: [&str; 21] = [
     "ib_core",
     "ib_cm",
+    "iw_cm",
     "rdma_cm",
     "ib_uverbs",
     "ib_ipoib",
@@ -31,7 +32,9 @@ const RDMA_MODULES: [&str; 18] = [
     "erdma",
     "hns_roce_hw_v2",
     "qedr",
+    "iw_cxgb4",
     "rdma_rxe",
+    "siw",
 ];
 
 impl Facts {

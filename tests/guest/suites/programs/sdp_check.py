@@ -2,12 +2,13 @@
 """tools/sdp-check between the two hosts: its results without faults, and its messages for each
 fault."""
 
+import contextlib
 import os
 import pathlib
 import re
 import tempfile
 
-from lib import kmsg, module, netns
+from lib import kmsg, links, module, netns
 from lib.preload import BUILT, be_patient
 from lib.programs import Program
 from lib.registry import case
@@ -109,6 +110,26 @@ def log_of_the_module(e):
     e.equal(asked(), {"=_"}, "behind its end")
     alone()
     e.equal(asked(), {"=_"}, "behind the end of one that looked at this host alone")
+
+
+@case(reference=False, timeout=400)
+def addresses(e):
+    """The report has a line for each address, with its GID: of the network device, a VLAN and a
+    bond. An address without one uses TCP."""
+    if not CHECK.exists():
+        e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
+    with contextlib.ExitStack() as until_then:
+        tagged = until_then.enter_context(links.interfaces(e, "8021q", "v10", "link add link DEV name v10 type vlan id 10", "link set v10 up"))[0]
+        bonded = until_then.enter_context(links.bonds(e, net=80))[0]
+        bare = netns.bare(e.six)
+        until_then.callback(netns.run, "self", "ip link del bare0")
+        folder = until_then.enter_context(tempfile.TemporaryDirectory())
+        Program(e, [str(CHECK), "--names", "--report", f"{folder}/report"]).ended(e.patience * 60)
+        report = pathlib.Path(folder, "report").read_text()
+    for address, link, device in ((e.here, "[a-z0-9]+", "rxe0"), (tagged, "v10", "rxe0"), (bonded, "bond9", "rxeb1")):
+        wanted = rf"(?m)^ *{re.escape(address)} on {link}: GID index \d+ of {device} port 1, RoCE v2$"
+        e.check(re.search(wanted, report), f"no line for {address} of {device} in {report}")
+    e.check(f"{bare} on bare0: no RDMA device, so TCP to other hosts" in report, f"no line for {bare} in {report}")
 
 
 @case(reference=False, families=("v4",), timeout=600, brief=False)
