@@ -3,7 +3,7 @@
 //! Queue of a listener: connections ready for accept(2), and slots for connections being created.
 
 use super::{SdpSock, Socket};
-use crate::sys::net::unaccepted::Unaccepted;
+use crate::sys::net::sock::Unaccepted;
 use crate::transport::Listening;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;

@@ -14,9 +14,8 @@ use crate::socket::{self, listen as sdp};
 use crate::sys::address::Address;
 use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL, ENOBUFS};
 use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::sock::State;
+use crate::sys::net::sock::{State, Unaccepted};
 use crate::sys::net::tcp::{Name, Tcp};
-use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
 /// Maximum number of ports that TCP chooses while SDP has assigned them to other sockets.

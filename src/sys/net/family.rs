@@ -8,9 +8,8 @@ use super::descriptor::Descriptor;
 use super::message::{PipeSink, RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
-use super::sock::{Locked, Sock};
+use super::sock::{Locked, Sock, Unaccepted};
 use super::tcp::{Name, Tcp};
-use super::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
 pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {

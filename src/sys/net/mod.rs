@@ -26,4 +26,3 @@ pub(crate) mod sock;
 mod splice;
 pub(crate) mod tcp;
 pub(crate) mod trace;
-pub(crate) mod unaccepted;

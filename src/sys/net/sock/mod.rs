@@ -9,15 +9,15 @@
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
-pub(crate) use under_lock::UnderLock;
 pub(crate) use wait::{cpu_contended, interrupted, signal_pending, FOREVER};
 
 use super::netns::InNet;
 use crate::sys::bindings as c;
+use core::cell::UnsafeCell;
 use core::mem::{offset_of, ManuallyDrop};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
-use kernel::sync::aref::AlwaysRefCounted;
+use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::sync::Arc;
 use kernel::types::{NotThreadSafe, Opaque};
 
@@ -62,7 +62,6 @@ mod fields;
 mod name;
 mod seq;
 mod state;
-mod under_lock;
 mod wait;
 
 /// A `struct sock` of the family without the socket layer's part.
@@ -232,5 +231,58 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) }
+    }
+}
+
+/// A value in the socket layer's part of a socket. Only the holder of the socket lock accesses it.
+pub(crate) struct UnderLock<T>(UnsafeCell<T>);
+
+// SAFETY: One task at a time accesses the value: the holder of a lock.
+unsafe impl<T: Send> Sync for UnderLock<T> {}
+
+impl<T> UnderLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        UnderLock(UnsafeCell::new(value))
+    }
+}
+
+impl<S: InNet> Sock<S> {
+    /// Returns a value of this socket.
+    ///
+    /// Panics if the value or the lock is another socket's.
+    #[inline]
+    pub(crate) fn under_lock<'a, T>(
+        &'a self,
+        lock: &'a mut Locked<'_>,
+        value: &'a UnderLock<T>,
+    ) -> &'a mut T {
+        let start = ptr::from_ref(self).addr();
+        let offset = ptr::from_ref(value).addr().wrapping_sub(start);
+        assert!(offset < size_of::<Self>() && ptr::from_ref(lock.sk).addr() == start);
+        // SAFETY: The value is a part of this socket, and `lock` is this socket's. Another
+        // reference to the value would have borrowed the same lock, which is borrowed for `'a`.
+        unsafe { &mut *value.0.get() }
+    }
+}
+
+/// A new socket that may get a descriptor.
+///
+/// # Invariants
+///
+/// The sock has no descriptor, and at most one `Unaccepted` of that sock ever exists.
+pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
+
+impl<T: InNet> Unaccepted<T> {
+    /// Wraps a socket of [`Sock::child`], once.
+    pub(crate) fn new(sk: &Sock<T>) -> Option<Self> {
+        // SAFETY: `sk` is alive, and a sock of the family.
+        let is_first = unsafe { c::sdp_h_child_take(sk.raw()) };
+        // INVARIANT: Created without a descriptor, and `is_first` is true only once.
+        is_first.then(|| Unaccepted(sk.into()))
+    }
+
+    /// Returns the socket. From now on only the caller can give it a descriptor.
+    pub(crate) fn into_sock(self) -> ARef<Sock<T>> {
+        self.0
     }
 }
