@@ -372,7 +372,13 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         }));
     }
     // SAFETY: The core passes valid arguments.
-    unsafe { c::sock_setsockopt(socket, level, name, value, len) }
+    let e = unsafe { c::sock_setsockopt(socket, level, name, value, len) };
+    if matches!(name as u32, c::SO_SNDBUF | c::SO_SNDBUFFORCE) {
+        // the core wakes pollers alone
+        // SAFETY: As above.
+        unsafe { call::<T>(socket) }.sk.wake();
+    }
+    e
 }
 
 unsafe extern "C" fn getsockopt<T: Family>(

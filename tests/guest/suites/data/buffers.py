@@ -206,6 +206,20 @@ def blocked_sender_wakes(e):
     e.note("send", task.result())
 
 
+@case(hosts=(0, 1), timeout=60)
+def larger_send_buffer(e):
+    """A larger SO_SNDBUF wakes a blocked send(), which continues although nobody reads."""
+    near, far = e.pair()
+    near.set(SOL, socket.SO_SNDBUF, 20000)
+    sent = e.fill(near)
+    task = e.task(calls.send, near, b"z" * 3000).wait_asleep("sendto")
+    near.set(SOL, consts.SO_SNDBUFFORCE, 2 << 20)
+    e.note("send", task.result())
+    count = 0
+    while count < sent + 3000:
+        count += len(calls.recv(far, 1 << 20))
+
+
 @case
 def unread_on_many(e):
     """Several connections have unread data at the same time."""
