@@ -114,33 +114,18 @@ pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     let mm = match known {
         Some(mm) => mm.clone(),
         None => {
-            vec::reserve(&mut table, MOST_MMS, GFP_KERNEL)?;
             let mm = Protector::open(ProtectedMm::new()?)?;
-            let _ = vec::push(&mut table, MOST_MMS, mm.clone(), GFP_KERNEL);
             mm.rest(REST);
+            if let Err(mm) = vec::push(&mut table, MOST_MMS, mm.clone(), GFP_KERNEL) {
+                mm.rest(0);
+                return Err(ENOMEM);
+            }
             mm
         }
     };
     drop(table);
     mm.wait()?;
     Ok(mm)
-}
-
-impl ProtectedMm {
-    fn new() -> Result<impl PinInit<Self>> {
-        let slots = vec::filled(MOST_PARTS + LOOSE_PAGES, GFP_KERNEL, || None)?;
-        let state = Protection {
-            record: Record::new(slots),
-            closing: false,
-        };
-        Ok(pin_init!(ProtectedMm {
-            state <- new_spinlock!(state, "ib_sdp_protected_mm"),
-        }))
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().closing
-    }
 }
 
 /// Protects pages of the calling process, whose address space it [is](Protector::is_mine), wherever
@@ -214,12 +199,31 @@ impl Handler for ProtectedMm {
         drop(state);
         if let Ok(mut table) = table::lock() {
             table.retain(|p| !core::ptr::eq(&raw const **p, this));
+            if table.is_empty() {
+                // a static is never dropped
+                *table = KVec::new();
+            }
         }
         true
     }
 }
 
 impl ProtectedMm {
+    fn new() -> Result<impl PinInit<Self>> {
+        let slots = vec::filled(MOST_PARTS + LOOSE_PAGES, GFP_KERNEL, || None)?;
+        let state = Protection {
+            record: Record::new(slots),
+            closing: false,
+        };
+        Ok(pin_init!(ProtectedMm {
+            state <- new_spinlock!(state, "ib_sdp_protected_mm"),
+        }))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closing
+    }
+
     /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
     /// mremap(2) returns as soon as its event is read, perhaps before this has handled it. The
