@@ -44,11 +44,8 @@ int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)
 
 static void stop(struct workqueue_struct **wq)
 {
-	if (!*wq)
-		return;
-	/* closes all userfaultfds, so that no event is queued while the workqueue is drained */
-	flush_workqueue(*wq);
-	destroy_workqueue(*wq);
+	if (*wq)
+		destroy_workqueue(*wq);
 	*wq = NULL;
 }
 
@@ -57,6 +54,9 @@ void sdp_h_stop(void)
 	sdp_h_watch_shrinker_stop();
 	stop(&sdp_h_wq);
 	stop(&sdp_h_rdma_wq);
+	/* closes all userfaultfds, so that no event is queued while the workqueue is drained */
+	if (sdp_h_protect_wq)
+		flush_workqueue(sdp_h_protect_wq);
 	stop(&sdp_h_protect_wq);
 	percpu_counter_destroy(&sdp_h_block_bytes);
 }
