@@ -164,6 +164,9 @@ impl Model {
             assert_eq!(block.memory, self.taken);
             let in_messages = self.in_messages[self.taken as usize];
             assert_eq!(block.in_messages, in_messages);
+            if self.left > 0 || block.done == block.size {
+                assert_eq!(block.refused, in_messages > 0 && self.left == 0);
+            }
             assert!(block.refused || in_messages == 0 || self.left > 0);
             self.taken += 1;
             self.left += u64::from(block.size - block.done);

@@ -70,26 +70,6 @@ pub(super) fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
 }
 
 #[test]
-fn they_are_read_one_after_the_other() {
-    let mut b = blocks(4, 4);
-    assert!(!b.is_open());
-    assert!(b.read(400, false) && b.read(600, true));
-    assert!(b.read(1000, true));
-    assert_eq!(take(&mut b), None);
-    invalidate(&mut b);
-    assert_eq!(take(&mut b), Some((0, 1000, false)));
-    // the next one may follow while the peer reads
-    assert!(b.is_open() && b.push(advert(4, 1000), 4, 4000, BlockUser::Call).is_ok());
-    assert_eq!(b.posted(0), Some(4));
-    for cookie in 1..5 {
-        b.read(1000, true);
-        invalidate(&mut b);
-        assert_eq!(take(&mut b), Some((cookie, 1000, false)));
-    }
-    assert!(b.is_empty() && b.take(true).is_none() && !b.read(1, false));
-}
-
-#[test]
 fn the_connection_is_lost() {
     let mut b = blocks(3, 3);
     b.read(1000, true);
