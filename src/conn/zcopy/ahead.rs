@@ -3,8 +3,8 @@
 //! Order of the stream around blocks: the bytes before a block, its advert, and unread bytes.
 
 use super::super::{Connection, Wakeup, Wakeups};
-use super::tx_blocks::Next;
-use super::{by_read, by_write, REST};
+use super::tx_blocks::{Next, Rest};
+use super::{by_read, by_write, Posted, REST};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::time::jiffies;
 use crate::transport::{BlockSpan, SendWr, Transfer};
@@ -27,6 +27,16 @@ pub(crate) struct NextTx {
 impl NextTx {
     pub(crate) fn is_of_block(&self) -> bool {
         self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
+    }
+}
+
+impl Rest<'_, Posted> {
+    fn span(&self) -> BlockSpan {
+        BlockSpan {
+            block: self.memory.id,
+            offset: self.offset,
+            len: self.len,
+        }
     }
 }
 
@@ -73,26 +83,16 @@ impl Connection {
             // neither this block nor later bytes may be sent now
             Next::New { size: n, .. }
             | Next::Ending(n)
-            | Next::Rest {
+            | Next::Rest(Rest {
                 written: true,
                 len: n,
                 ..
-            } => (ahead.unsent, ahead.limit) = (n as usize, 0),
-            Next::Rest {
-                memory,
-                cookie,
-                offset,
-                len,
-                ..
-            } => {
-                let span = BlockSpan {
-                    block: memory.id,
-                    offset,
-                    len,
-                };
+            }) => (ahead.unsent, ahead.limit) = (n as usize, 0),
+            Next::Rest(rest) => {
+                let span = rest.span();
                 let limit = self.endpoint.as_mut().map_or(0, |c| c.block_payload(&span));
-                (ahead.unsent, ahead.limit) = (len as usize, limit as usize);
-                ahead.rest = Some((span, cookie));
+                (ahead.unsent, ahead.limit) = (span.len as usize, limit as usize);
+                ahead.rest = Some((span, rest.cookie));
             }
         }
     }
@@ -149,22 +149,9 @@ impl Connection {
                 self.end_access()?;
                 Ok(false)
             }
-            Some((
-                Next::Rest {
-                    memory,
-                    cookie,
-                    offset,
-                    len,
-                    written,
-                },
-                at,
-            )) if at == self.tx.sent() => {
-                let span = BlockSpan {
-                    block: memory.id,
-                    offset,
-                    len,
-                };
-                if written && !self.may_write() {
+            Some((Next::Rest(rest), at)) if at == self.tx.sent() => {
+                let (span, cookie) = (rest.span(), rest.cookie);
+                if rest.written && !self.may_write() {
                     self.zcopy.with(|z| z.blocks.recall());
                     wakeups.add(Wakeup::Zcopy);
                     return Ok(true);

@@ -65,11 +65,6 @@ impl<M> TxBlock<M> {
         goes.then(|| self.posted.max(self.advert.done))
     }
 
-    /// Returns true if all of the block is read or posted.
-    fn is_posted(&self) -> bool {
-        self.finished || self.posted.max(self.advert.done) == self.advert.segment.size
-    }
-
     /// Returns true if bytes after this block may be sent.
     fn is_passed(&self) -> bool {
         match self.advert.state {
@@ -86,6 +81,18 @@ impl<M> TxBlock<M> {
     }
 }
 
+/// Bytes of a block that the peer does not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rest<'a, M> {
+    pub(crate) memory: &'a M,
+    pub(crate) cookie: u64,
+    /// Offset of the bytes in the block, and their number.
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    /// Set if its call wrote the bytes before it to a reader: the rest is sent by WRITE only.
+    pub(crate) written: bool,
+}
+
 /// Next step of the blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a, M> {
@@ -98,16 +105,7 @@ pub(crate) enum Next<'a, M> {
     /// Advertise this.
     Advert(Block),
     /// Sends the unread rest of a block.
-    Rest {
-        memory: &'a M,
-        cookie: u64,
-        /// Offset of the rest in the block.
-        offset: u32,
-        /// Size of the block in bytes.
-        len: u32,
-        /// Set if its call wrote the bytes before it to a reader: the rest is sent by WRITE only.
-        written: bool,
-    },
+    Rest(Rest<'a, M>),
     /// The peer's access is being invalidated; this many bytes are sent afterwards.
     Ending(u32),
 }
@@ -214,13 +212,13 @@ impl<M> TxBlocks<M> {
                 size,
             },
             (AdvertState::Queued, _) => Next::Advert(advert.segment),
-            (_, Some(offset)) => Next::Rest {
+            (_, Some(offset)) => Next::Rest(Rest {
                 memory: &advert.memory,
                 cookie: advert.cookie,
                 offset,
                 len: size.saturating_sub(offset),
                 written: !block.is_detached() && block.posted > 0 && block.in_messages == 0,
-            },
+            }),
             (_, None) => Next::Ending(size.saturating_sub(advert.done)),
         };
         Some((next, block.at))
@@ -259,7 +257,7 @@ impl<M> TxBlocks<M> {
         if message {
             block.in_messages = block.in_messages.saturating_add(bytes);
         }
-        block.is_posted()
+        block.posted == block.advert.segment.size
     }
 
     /// Records completed bytes of a block's rest.

@@ -3,7 +3,7 @@
 //! Blocks of a waiting call.
 
 use super::super::tests::{take, take_behind, unregistered};
-use super::super::{BlockUser, Next};
+use super::super::{BlockUser, Next, Rest};
 use super::*;
 
 /// Returns unregistered blocks of a call.
@@ -25,7 +25,7 @@ fn more_than_there_is_space_for_returns() {
     assert!(b.is_sending() && b.unposted() == 1700);
     assert!(matches!(
         b.next(),
-        Some((Next::Rest { written: true, .. }, 0))
+        Some((Next::Rest(Rest { written: true, .. }), 0))
     ));
     b.recall();
     // nothing is sent before the rest

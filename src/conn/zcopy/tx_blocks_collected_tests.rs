@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-use super::super::Next;
+use super::super::{Next, Rest};
 use super::*;
 
 fn open(blocks: &mut TxBlocks<u64>, cookie: u64, at: u64) {
@@ -40,13 +40,13 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
     assert_eq!(b.next(), Some((Next::Ending(100), 0)));
     assert_eq!(b.retire(), None);
     assert_eq!(b.moved(1, 11, true), Ok(()));
-    let rest = Next::Rest {
+    let rest = Next::Rest(Rest {
         memory: &11,
         cookie: 1,
         offset: 0,
         len: 100,
         written: false,
-    };
+    });
     assert_eq!(b.next(), Some((rest, 0)));
     b.rest_posted(100, true);
     b.rest_gone(1, 100);

@@ -207,13 +207,13 @@ impl Model {
                 self.blocks.posted(0);
                 self.held.push((block.r_key.into(), block.size, 0));
             }
-            Some(Next::Rest { written: true, .. }) if self.space == 0 => self.blocks.recall(),
-            Some(Next::Rest {
+            Some(Next::Rest(Rest { written: true, .. })) if self.space == 0 => self.blocks.recall(),
+            Some(Next::Rest(Rest {
                 cookie,
                 offset,
                 len,
                 ..
-            }) if self.held.is_empty() || !self.detached => {
+            })) if self.held.is_empty() || !self.detached => {
                 assert!(self.held.is_empty());
                 let at = self.starts[cookie as usize] + u64::from(offset);
                 assert_eq!(at, self.arrived);
