@@ -38,8 +38,8 @@ pub(super) struct Call<'a> {
     /// Set if some blocks are detached.
     detached: bool,
     pub(super) is_local: bool,
-    /// Position behind the last block on a local connection that the call waits for, 0 for none.
-    pub(super) until: i64,
+    /// Set if the call waits for blocks on a local connection.
+    pub(super) waits: bool,
     /// Error that ends the call when the queue is full.
     pub(super) stopped: Option<Error>,
     /// Completion of the call's memory (`MSG_ZEROCOPY`), which the call need not wait for.
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
         let sent = match size {
             0 => Ok(false),
             _ if self.is_local => {
-                zcopy::send::add_local(sk, lock, message, &mut self.until, timeout)
+                zcopy::send::add_local(sk, lock, message, &mut self.waits, timeout)
             }
             _ => zcopy::send::send_blocks(sk, lock, message, size, timeout),
         };

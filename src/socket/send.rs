@@ -86,13 +86,11 @@ fn queue(
     let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
     let start = timed.then(nanoseconds);
     let mut r = queue_all(sk, lock, message, call, &mut timeout);
-    if call.until > 0 {
+    if call.waits {
         if r.is_err() {
             timeout = 0;
         }
-        let until = (call.until, 0);
-        let read = zcopy::send::await_read(sk, lock, message, until, &mut timeout);
-        r = r.and(read);
+        r = r.and(zcopy::send::await_read(sk, lock, message, 0, &mut timeout));
     }
     if r.is_ok() {
         call.has_sent(sk, size, start);

@@ -24,6 +24,8 @@ pub(crate) struct Offered {
     /// Copy that replaces the memory at the end of the reader's step.
     replacement: Option<Pinned>,
     user: BlockUser,
+    /// Process ID of the task that added it.
+    task: i32,
     /// Number of bytes read.
     read: usize,
     /// True while the reader copies.
@@ -38,21 +40,28 @@ impl Offered {
             memory: Some(memory),
             replacement: None,
             user,
+            task: kernel::current!().pid(),
             read: 0,
             busy: false,
             is_copy: false,
         }
     }
 
-    /// Returns the number of unread bytes, if it is unread and has this user.
-    pub(super) fn unread_of(&self, user: BlockUser) -> Option<usize> {
-        let memory = self.memory.as_ref().filter(|_| self.user == user)?;
+    /// Returns true if it has this user and, if `own`, the calling task added it.
+    fn is_of(&self, user: BlockUser, own: bool) -> bool {
+        self.user == user && (!own || self.task == kernel::current!().pid())
+    }
+
+    /// Returns the number of unread bytes, if it is unread and [`Self::is_of`] this user.
+    pub(super) fn unread_of(&self, user: BlockUser, own: bool) -> Option<usize> {
+        let memory = self.memory.as_ref().filter(|_| self.is_of(user, own))?;
         Some(memory.len().saturating_sub(self.read))
     }
 
-    /// Returns the pages to copy, if it has this user and is not replaced yet.
+    /// Returns the pages to copy, if it has this user and is not replaced yet. A block of a call is
+    /// left to that call.
     pub(super) fn pages_of(&self, user: BlockUser) -> Option<&Arc<Pages>> {
-        let is_it = self.user == user && self.replacement.is_none();
+        let is_it = self.is_of(user, user == BlockUser::Call) && self.replacement.is_none();
         self.pages().filter(|_| is_it)
     }
 

@@ -40,23 +40,25 @@ impl LocalLink {
     pub(crate) fn outstanding(&self) -> usize {
         let detached = match self.outgoing().blocks.pinned() {
             0 => 0,
-            n => n.saturating_sub(self.blocks_of(BlockUser::Call, i64::MAX).1),
+            n => n.saturating_sub(self.blocks_of(BlockUser::Call, false).1),
         };
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the number of unread blocks of this user before a position, and of unread bytes.
-    pub(crate) fn blocks_of(&self, user: BlockUser, before: i64) -> (usize, usize) {
+    /// Returns the number of unread blocks of this user, and of their unread bytes. `own`: only of
+    /// those that the calling task added.
+    pub(crate) fn blocks_of(&self, user: BlockUser, own: bool) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
-        let _ = self.outgoing().queue.blocks(|b, at| -> Option<()> {
-            bytes = bytes.saturating_add(b.unread_of(user).filter(|_| at < before)?);
+        let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
+            bytes = bytes.saturating_add(b.unread_of(user, own)?);
             blocks = blocks.saturating_add(1);
             None
         });
         (blocks, bytes)
     }
 
-    /// Replaces the memory of this user's unread blocks by copies. Gives each to `release`, unless
+    /// Replaces the memory of this user's unread blocks by copies: of [`BlockUser::Call`], those
+    /// of the calling task. Gives each to `release`, unless
     /// the reader releases it at the end of its step. Context: process, may sleep.
     ///
     /// # Errors

@@ -134,7 +134,7 @@ fn protect(sk: &SdpSock, pages: &Pages) -> Result<InFlight, Refusal> {
 pub(crate) fn on_write_fault(sk: &SdpSock) {
     let mut c = sk.connection();
     let any = match &c.local {
-        Some(local) => local.link.blocks_of(BlockUser::Writers, i64::MAX).0 > 0,
+        Some(local) => local.link.blocks_of(BlockUser::Writers, false).0 > 0,
         None => c.zcopy.with(|z| z.blocks.want(jiffies())),
     };
     if !any {

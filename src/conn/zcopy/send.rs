@@ -137,21 +137,21 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
 
 /// Adds the next bytes of a call on a local connection, which later waits for them
 /// ([`await_read`]). The last bytes are copied while the peer reads the others: then it has bytes
-/// left when the call is woken. `until`: position behind the last block of the call, 0 for none.
+/// left when the call is woken. `waits`: the call has added blocks.
 /// Returns `Ok(false)` if the caller has to copy instead.
 pub(crate) fn add_local(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
-    until: &mut i64,
+    waits: &mut bool,
     timeout: &mut isize,
 ) -> Result<bool> {
     let left = message.remaining();
     let Some(end) = sk.local_end(lock) else {
         return Ok(false);
     };
-    let (began, at) = (*until > 0, end.writer.position());
-    let (own, _) = (end.link).blocks_of(BlockUser::Call, if began { *until } else { at });
+    let at = end.writer.position();
+    let (own, _) = end.link.blocks_of(BlockUser::Call, *waits);
     let free = end.link.space(sk, at);
     let (least, tail) = {
         let c = sk.connection();
@@ -164,23 +164,21 @@ pub(crate) fn add_local(
         (least.filter(|_| may && c.has_block_space()), tail)
     };
     let size = left.saturating_sub(tail);
-    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !began {
+    if least.is_none_or(|least| size < least.max(LEAST_TRANSFER)) || own > 0 && !*waits {
         return Ok(false);
     }
     if own >= MOST_LOCAL {
-        await_read(sk, lock, message, (*until, 1), timeout)?;
+        await_read(sk, lock, message, 1, timeout)?;
         return Ok(true);
     }
     let added = add_block(sk, lock, message, size);
-    if let Some(end) = sk.local_end(lock).filter(|_| added) {
-        *until = end.writer.position();
-    }
+    *waits |= added;
     Ok(added)
 }
 
-/// Waits until at most `most` blocks before position `until` are unread. They are of this call on a
-/// local connection, and of others that are read earlier. After a time without a reader, a signal,
-/// or the end of the stream, copies in the kernel replace the blocks: their bytes count as sent.
+/// Waits until at most `most` blocks of a call on a local connection are unread. After a time
+/// without a reader, a signal, or the end of the stream, copies in the kernel replace the blocks:
+/// their bytes count as sent. Blocks of other calls stay.
 ///
 /// # Errors
 ///
@@ -190,11 +188,11 @@ pub(crate) fn await_read(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
-    (until, most): (i64, usize),
+    most: usize,
     timeout: &mut isize,
 ) -> Result {
     let link = sk.local_end(lock).ok_or(EPIPE)?.link.clone();
-    let (start, size) = (jiffies(), link.blocks_of(BlockUser::Call, until).1);
+    let (start, size) = (jiffies(), link.blocks_of(BlockUser::Call, true).1);
     let mut waiting = Waiting::new(sk.with(|c| c.zcopy.timeout_of_advert()));
     let (mut seen, mut back, mut result) = (link.arrived(), None, Ok(()));
     loop {
@@ -203,7 +201,7 @@ pub(crate) fn await_read(
             message.give_back(link.unsent().min(message.taken()));
             return Err(EPIPE.into());
         }
-        let (blocks, left) = link.blocks_of(BlockUser::Call, until);
+        let (blocks, left) = link.blocks_of(BlockUser::Call, true);
         if blocks <= most {
             if back.is_none() {
                 let took = jiffies().wrapping_sub(start);
