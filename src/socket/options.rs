@@ -77,6 +77,11 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     if name == c::TCP_NODELAY && v != 0 || name == c::TCP_CORK && v == 0 {
         uncork(sk, name == c::TCP_NODELAY);
     }
+    if name == c::TCP_NOTSENT_LOWAT {
+        // more bytes may have space now
+        sk.wake();
+        sk.write_space();
+    }
     keepalive::update(sk);
     Ok(())
 }

@@ -2,6 +2,7 @@
 """SOL_TCP: TCP's options that have a meaning on SDP, and SDP's own options."""
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -333,6 +334,22 @@ def not_sent_lowat(e):
     sender.result()
     near.close()
     e.check(len(end.result()) > 3000000, "not all has come")
+
+
+@case(hosts=(0, 1), timeout=60)
+def not_sent_lowat_raised(e):
+    """A larger TCP_NOTSENT_LOWAT wakes a blocked send() and a poller, although nobody reads."""
+    near, far = e.pair()
+    near.set(socket.SOL_SOCKET, consts.SO_SNDBUFFORCE, 4 << 20)
+    near.set(TCP, consts.TCP_NOTSENT_LOWAT, 4096)
+    sent = e.fill(near)
+    task = e.task(calls.send, near, bytes(1000)).wait_asleep("sendto")
+    near.set(TCP, consts.TCP_NOTSENT_LOWAT, 1 << 30)
+    e.note("send", task.result())
+    e.wait(near, select.POLLOUT)
+    count = 0
+    while count < sent + 1000:
+        count += len(calls.recv(far, 1 << 20))
 
 
 TIMES = {"ipv4/tcp_keepalive_time": 30, "ipv4/tcp_keepalive_intvl": 5, "ipv4/tcp_keepalive_probes": 3, "ipv4/tcp_syn_retries": 2,
