@@ -34,7 +34,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns the unspecified address with port 0, of this IP version.
+    /// Returns the unspecified address of the same IP version, with port 0.
     pub(crate) const fn any(v6: bool) -> Self {
         Address {
             ip: if v6 {
@@ -55,7 +55,7 @@ impl Address {
         }
     }
 
-    /// Converts 16 bytes; the v4-mapped range becomes IPv4.
+    /// Converts 16 bytes; an address in the v4-mapped range becomes IPv4.
     pub(crate) fn from_mapped(ip: [u8; 16], port: u16) -> Self {
         let ip = Ipv6Addr::from(ip);
         let ip = match ip.to_ipv4_mapped() {
@@ -73,7 +73,7 @@ impl Address {
         a
     }
 
-    /// Converts the C form; `v6` is the version of an unspecified address.
+    /// Converts the C form; `v6` selects the IP version if the address is unspecified.
     pub(super) fn from_c(a: &c::sdp_h_addr, v6: bool) -> Self {
         // SAFETY: Every view of the union is plain bytes, so reading `u6_addr8` is always valid.
         let ip = unsafe { a.ip.in6_u.u6_addr8 };
@@ -88,7 +88,7 @@ impl Address {
     }
 }
 
-/// Call that an address is for.
+/// System call that an address is parsed for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Bind,
@@ -122,7 +122,7 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Option<Ad
                 _ => Some(a),
             }
         }
-        // as on TCP, the length is checked before the family
+        // check the length before the family, as TCP does
         _ if v6 && bytes.len() < SOCKADDR_IN6_MIN_LEN => return Err(EINVAL.into()),
         _ => None,
     };

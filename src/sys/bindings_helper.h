@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * Headers and C code for bindgen; bindgen_parameters lists the items taken from them. bindgen reads
- * the definitions of our own functions, as it does those of rust/helpers in the kernel, so that no
- * header repeats them.
+ * Headers and C code for bindgen; bindgen_parameters lists the items to generate. Own functions are
+ * read from their definitions in C, like rust/helpers in the kernel, so no header declares them.
  */
 
 #include <linux/completion.h>

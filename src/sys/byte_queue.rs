@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One direction of a local byte stream: bytes in segments of kernel memory, and blocks of other
-//! memory, in the order of the stream.
+//! One direction of a local byte stream: an ordered list of segments of kernel memory and of blocks
+//! of other memory.
 //!
 //! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. Both
-//! ends share the positions ([`Flow`]) without a lock, so a call that stays within one segment
-//! takes none. A spinlock protects the list of entries. `tests/host/loom` compiles this file.
+//! ends share the positions ([`Flow`]) without a lock, so a call within one segment takes no lock.
+//! A spinlock protects the list of entries. `tests/host/loom` compiles this file.
 //!
-//! `B` is a block of memory that its owner has added in place of a copy ([`Writer::push`]). The
-//! reader copies from a block, or gives it back. The bytes of a block may be replaced while the
-//! reader does not use it ([`ByteQueue::blocks`]).
+//! `B` is a block of memory that its owner has queued instead of a copy ([`Writer::push`]). The
+//! reader copies from a block, or removes the block unread. [`ByteQueue::blocks`] may replace the
+//! bytes of a block while the reader does not use the block.
 
 use super::flow::{Flow, Next, OPEN};
 use super::pages::{Block, Memory};
@@ -19,7 +19,7 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// Maximum number of entries: then the queue is full, whatever its limit of bytes.
+/// Maximum number of entries: a queue with this many is full, even below its limit of bytes.
 const ENTRIES: usize = 256;
 /// Unused segments kept for the next bytes.
 const SPARE: usize = 16;
@@ -38,13 +38,13 @@ struct Entry<B> {
     place: Content<B>,
 }
 
-/// Entries, from the one that the reader is at to the one that the writer is at.
+/// Entries, from the entry that is being read to the entry that is being written.
 struct Entries<B> {
     list: KVec<Entry<B>>,
     spare: KVec<Arc<Block>>,
     /// Position behind the last byte that the writer has held back ([`Writer::hold`]).
     held: i64,
-    /// Set once the reader is dropped.
+    /// Set when the reader has been dropped.
     gone: bool,
 }
 
@@ -53,9 +53,9 @@ struct Entries<B> {
 /// # Invariants
 ///
 /// Only the writer and the reader access the bytes of the segments. [`Writer`] writes at positions
-/// from its `filled` on, and `filled` is not below [`Flow::written`]. [`Reader`] reads below
-/// [`Flow::written`], and from [`Flow::read`] on. A segment is used again only after it was removed
-/// from the list: it is read to its end then, and the writer has left it.
+/// at or above its `filled`, and `filled` is not below [`Flow::written`]. [`Reader`] reads
+/// positions from [`Flow::read`] up to [`Flow::written`]. A segment is reused only after its
+/// removal from the list, when the reader has read all of it and the writer has left it.
 pub(crate) struct ByteQueue<B> {
     flow: Flow,
     entries: Pin<KBox<SpinLock<Entries<B>>>>,
@@ -64,11 +64,11 @@ pub(crate) struct ByteQueue<B> {
 /// The writing end.
 pub(crate) struct Writer<B> {
     queue: Arc<ByteQueue<B>>,
-    /// Segment that takes the next bytes: the last entry.
+    /// Segment that the next bytes are written to: the last entry.
     last: Option<Arc<Block>>,
     /// Position of the first byte of `last`.
     start: i64,
-    /// Position behind the last byte of the stream, also of bytes held back.
+    /// Position behind the last byte of the stream, including bytes held back.
     filled: i64,
     /// Set while bytes may be held back.
     holds: bool,
@@ -104,7 +104,7 @@ impl Front {
     fn place(&self, at: i64, n: usize) -> Found<'_> {
         let offset = size(at.wrapping_sub(self.start));
         match &self.memory {
-            // SAFETY: By the invariants of the queue nobody writes to bytes that are published and
+            // SAFETY: By the invariants of the queue nobody writes to bytes that are published but
             // not consumed. Only the reader's `&mut self` consumes bytes.
             Some(memory) => Found::Bytes(unsafe { memory.part(offset, n) }),
             None => Found::Block {
@@ -166,8 +166,8 @@ impl<B> ByteQueue<B> {
         &self.flow
     }
 
-    /// Publishes bytes that the writer has held back, if there are any. Returns true if the caller
-    /// has to notify a waiting reader. Context: any.
+    /// Publishes bytes that the writer has held back, if any. Returns true if the caller has to
+    /// notify a waiting reader. Context: any.
     #[must_use]
     pub(crate) fn publish_held(&self) -> Option<bool> {
         let entries = self.entries.lock();
@@ -180,7 +180,7 @@ impl<B> ByteQueue<B> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: there are too many entries. `ENOMEM`.
+    /// `ENOSPC`: the list has the maximum number of entries. `ENOMEM`.
     fn reserve(&self, gfp: Flags) -> Result {
         let (len, capacity) = {
             let entries = self.entries.lock();
@@ -220,7 +220,7 @@ impl<B> ByteQueue<B> {
             let any = entries.list.iter().any(goes);
             any.then(|| entries.list.pop()).flatten()
         };
-        // each is dropped without the lock
+        // drop each block without the lock
         while pop().is_some() {}
     }
 
@@ -232,8 +232,8 @@ impl<B> ByteQueue<B> {
 }
 
 impl<B> Entries<B> {
-    /// Adds an entry at `at`, where the last one ends now. Returns the content if there is no space
-    /// ([`ByteQueue::reserve`]), or no reader.
+    /// Adds an entry at `at`, the end of the last entry. Returns the content if the list has no
+    /// space ([`ByteQueue::reserve`]) or the reader is dropped.
     fn push(
         &mut self,
         flow: &Flow,
@@ -262,7 +262,7 @@ impl<B> Entries<B> {
 }
 
 impl<B> Writer<B> {
-    /// Returns the position behind the last byte, also of bytes held back.
+    /// Returns the position behind the last byte, including bytes held back.
     pub(crate) fn position(&self) -> i64 {
         self.filled
     }
@@ -275,7 +275,7 @@ impl<B> Writer<B> {
         }
     }
 
-    /// Returns the free bytes of the last segment; none if it is full.
+    /// Returns the free bytes of the last segment; an empty slice if the segment is full.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let used = size(self.filled.wrapping_sub(self.start));
@@ -291,7 +291,7 @@ impl<B> Writer<B> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: there are too many entries, or nobody reads. `ENOMEM`.
+    /// `ENOSPC`: the list has the maximum number of entries, or the reader is dropped. `ENOMEM`.
     pub(crate) fn extend(&mut self, least: usize, gfp: Flags) -> Result {
         self.queue.reserve(gfp)?;
         let spare = {
@@ -329,13 +329,13 @@ impl<B> Writer<B> {
         self.queue.publish_held() == Some(true)
     }
 
-    /// Adds the next `n` bytes, up to [`Writer::publish`] or [`Writer::rewind`].
+    /// Adds the next `n` bytes; [`Writer::publish`] or [`Writer::rewind`] must follow.
     pub(crate) fn fill(&mut self, n: usize) {
         self.filled = self.filled.wrapping_add_unsigned(n as u64);
         self.holds = true;
     }
 
-    /// Removes the bytes of [`Writer::fill`], with segments that have no others.
+    /// Removes the bytes added by [`Writer::fill`], and segments that contain only such bytes.
     pub(crate) fn rewind(&mut self) {
         self.filled = self.queue.flow.written();
         (self.last, self.holds) = (None, false);
@@ -363,12 +363,12 @@ impl<B> Writer<B> {
         self.queue.entries.lock().held = self.filled;
     }
 
-    /// Adds a block of `len` bytes and publishes it, and bytes held back. Returns true if the
-    /// caller has to notify the reader. Context: process, may sleep.
+    /// Adds a block of `len` bytes, and publishes the block and all bytes held back. Returns true
+    /// if the caller has to notify the reader. Context: process, may sleep.
     ///
     /// # Errors
     ///
-    /// `Err`: the block, if there is no space for its entry, or no reader.
+    /// `Err`: returns the block if the list has no space for its entry, or the reader is dropped.
     pub(crate) fn push(&mut self, block: B, len: usize) -> Result<bool, B> {
         if self.queue.reserve(GFP_KERNEL).is_err() {
             return Err(block);
@@ -384,9 +384,9 @@ impl<B> Writer<B> {
         Ok(self.publish(len))
     }
 
-    /// Publishes the next bytes as a part of the last block, to which `add` adds them under the
-    /// lock. `add` returns the number of bytes. Returns that, and true if the caller has to notify
-    /// the reader.
+    /// Publishes the next bytes as part of the last block; `add` adds them to the block under the
+    /// lock. `add` returns the number of bytes. Returns the number of bytes, and true if the caller
+    /// has to notify the reader.
     pub(crate) fn grow(&mut self, add: impl FnOnce(&mut B) -> usize) -> (usize, bool) {
         let mut entries = self.queue.entries.lock();
         let only = entries.list.len() == 1;
@@ -412,7 +412,7 @@ impl<B> Writer<B> {
 }
 
 impl<B> Reader<B> {
-    /// Returns the unread bytes from `ahead` bytes behind the next one on, as many as are together.
+    /// Returns contiguous unread bytes, starting `ahead` bytes after the next byte.
     #[inline]
     pub(crate) fn at(&mut self, ahead: usize) -> Found<'_> {
         let (read, n) = loop {
@@ -451,8 +451,8 @@ impl<B> Reader<B> {
         self.peeked.insert(peeked).place(at, n)
     }
 
-    /// Removes the first entry, which is read to its end, and goes to the next one. Returns false
-    /// if there is no further entry.
+    /// Removes the first entry, which has been read to its end, and advances to the next entry.
+    /// Returns false if the list has no further entry.
     fn turn(&mut self) -> bool {
         self.peeked = None;
         let had = self.front.take().is_some();
@@ -479,8 +479,8 @@ impl<B> Reader<B> {
         self.queue.flow.read()
     }
 
-    /// Consumes `n` bytes of [`Reader::at`] without `ahead`. Returns true if the caller has to
-    /// notify the writer.
+    /// Consumes `n` bytes that [`Reader::at`] returned without `ahead`. Returns true if the caller
+    /// has to notify the writer.
     #[must_use]
     pub(crate) fn consume(&mut self, n: usize) -> bool {
         self.queue.flow.has_read(n)

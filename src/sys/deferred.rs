@@ -14,7 +14,7 @@ pub(crate) trait Destroy: Send + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Returns what is left, and the pause (ms) before the next call.
+    /// Returns the part that could not be destroyed yet, and the pause (ms) before the next call.
     fn destroy(self) -> Result<(), (Self, u32)> {
         Ok(())
     }
@@ -35,8 +35,8 @@ impl<T: Destroy> WorkItem for Inner<T> {
     type Pointer = Pin<KBox<Self>>;
 
     fn run(mut this: Self::Pointer) {
-        // SAFETY: By the invariants of `DropInWorker`, whose drop has queued this, the value
-        // exists. It is not used again without the following assignment.
+        // SAFETY: By the invariants of `DropInWorker`, whose drop has queued this work, the value
+        // exists. The value is not used again before the following assignment.
         let value = unsafe { ManuallyDrop::take(this.as_mut().project().value) };
         if let Err((left, pause)) = value.destroy() {
             *this.as_mut().project().value = ManuallyDrop::new(left);
@@ -45,8 +45,8 @@ impl<T: Destroy> WorkItem for Inner<T> {
     }
 }
 
-/// A value that the module's workqueue destroys in process context, wherever its owner drops it.
-/// Satisfies the requirements of [`work::defer_by`].
+/// A value that is always destroyed by the module's workqueue in process context, even if its owner
+/// drops it in another context. Satisfies the requirements of [`work::defer_by`].
 ///
 /// # Invariants
 ///
@@ -54,7 +54,7 @@ impl<T: Destroy> WorkItem for Inner<T> {
 pub(crate) struct DropInWorker<T: Destroy>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
 
 impl<T: Destroy> DropInWorker<T> {
-    /// Allocates memory, then makes the value in it: an error destroys no value. Sleeps.
+    /// Makes the value after all allocations, so an error destroys no value. Sleeps.
     pub(crate) fn new(make: impl FnOnce() -> Result<T>) -> Result<Self> {
         let inner = KBox::pin_init(
             try_pin_init!(Inner {
@@ -71,7 +71,7 @@ impl<T: Destroy> DropInWorker<T> {
     pub(crate) fn drop_now(self) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: By the invariants box and value exist. `this` is not used again and its `drop`
-        // not run, so both are taken once.
+        // does not run, so box and value are taken once.
         unsafe {
             let mut inner = ManuallyDrop::take(&mut this.0);
             ManuallyDrop::drop(inner.as_mut().project().value);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Positions of one direction of a local byte stream: one writer, one reader, no lock.
+//! Positions of one direction of a local byte stream with one writer, one reader and no lock.
 //!
-//! The bytes are in entries of a list ([`super::byte_queue`]). The writer fills the last entry and
-//! the reader empties the first one, which may be the same. Only a side that reaches the end of an
-//! entry takes the lock of the list.
+//! A list of entries contains the bytes ([`super::byte_queue`]). The writer fills the last entry
+//! and the reader empties the first entry; both may be the same entry. Only a side that reaches the
+//! end of an entry takes the lock of the list.
 //!
 //! Each side registers as a waiter before its last check ([`Flow::await_bytes`],
-//! [`Flow::await_space`]). The other side then notifies the waiter, once. `tests/host/loom`
-//! compiles this file.
+//! [`Flow::await_space`]). The other side then notifies the waiter once. `tests/host/loom` compiles
+//! this file.
 
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
-/// End of an entry that the writer may append to. No stream has as many bytes.
+/// End of an entry that the writer may still append to ; above any position.
 pub(crate) const OPEN: i64 = i64::MAX;
 
 /// Next bytes to read.
@@ -20,7 +20,7 @@ pub(crate) const OPEN: i64 = i64::MAX;
 pub(crate) enum Next {
     /// Number of bytes in the first entry, perhaps 0, and the position of the first.
     Bytes(i64, usize),
-    /// The reader is at the end of the first entry, removes it and repeats the call.
+    /// The reader is at the end of the first entry: the caller removes the entry and calls again.
     Turned,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Flow {
     read: Atomic<i64>,
     /// End of the first entry, or [`OPEN`]. Written with the lock of the list.
     first_end: Atomic<i64>,
-    /// Set while the reader is to be notified of bytes.
+    /// Set while the writer has to notify the reader of new bytes.
     reader_waits: Atomic<i32>,
-    /// Number of unread bytes below which the writer gets notified; 0: it does not wait.
+    /// Number of unread bytes below which the reader notifies the writer; 0: no wait.
     writer_waits: Atomic<i64>,
 }
 
@@ -43,15 +43,15 @@ impl Flow {
         Flow {
             written: Atomic::new(0),
             read: Atomic::new(0),
-            // there is no entry, so the reader looks for one once there are bytes
+            // the list is empty, so the reader searches for an entry once bytes are published
             first_end: Atomic::new(0),
             reader_waits: Atomic::new(0),
             writer_waits: Atomic::new(0),
         }
     }
 
-    /// Returns the number of bytes written and not read. Exact for the reader and the writer as far
-    /// as their own position goes, otherwise possibly out of date.
+    /// Returns the number of bytes written and not read. Possibly out of date, except for the
+    /// caller's own position.
     pub(crate) fn unread(&self) -> usize {
         let read = self.read.load(Acquire);
         usize::try_from(self.written.load(Acquire).wrapping_sub(read)).unwrap_or(0)
@@ -70,13 +70,13 @@ impl Flow {
     /// Publishes `n` bytes of the writer. Returns true if the caller has to notify the reader.
     #[must_use]
     pub(crate) fn wrote(&self, n: usize) -> bool {
-        // full: after the bytes, and before the check for a waiting reader
+        // full barrier: after the write of the bytes, and before the check for a waiting reader
         self.written.fetch_add(i64::try_from(n).unwrap_or(0), Full);
         self.reader_waits.load(Relaxed) != 0 && self.reader_waits.xchg(0, Full) != 0
     }
 
-    /// Sets the end of the first entry: a new one, or one that was closed. Called with the lock of
-    /// the list, by the writer before it publishes bytes behind that end.
+    /// Sets the end of the first entry, when the entry is new or the writer has closed it. The
+    /// writer calls this with the lock of the list, before it publishes bytes behind that end.
     pub(crate) fn set_first_end(&self, end: i64) {
         // the increment in `wrote` publishes this store, too
         self.first_end.store(end, Relaxed);
@@ -85,7 +85,7 @@ impl Flow {
     /// Returns the bytes to read. Called by the reader.
     pub(crate) fn next(&self) -> Next {
         let read = self.read.load(Relaxed);
-        // acquire: the bytes, and the end of the first entry if there are bytes behind it
+        // acquire: orders the reads of the bytes, and of the first entry's end, after this load
         let written = self.written.load(Acquire);
         let end = self.first_end.load(Relaxed);
         if read >= end && written > end {
@@ -99,7 +99,7 @@ impl Flow {
     /// fewer unread bytes. Called by the reader.
     #[must_use]
     pub(crate) fn has_read(&self, n: usize) -> bool {
-        // full: after the accesses to these bytes, and before the check for a waiting writer
+        // full barrier: after the accesses to the bytes, and before the check for a waiting writer
         self.read.fetch_add(i64::try_from(n).unwrap_or(0), Full);
         let below = self.writer_waits.load(Relaxed);
         if below == 0 || self.unread() as i64 >= below {
@@ -108,12 +108,12 @@ impl Flow {
         self.writer_waits.xchg(0, Full) != 0
     }
 
-    /// Registers a waiter for bytes, which then calls [`Flow::next`] once more.
+    /// Registers the reader as a waiter for bytes; the caller then calls [`Flow::next`] once more.
     pub(crate) fn await_bytes(&self) {
         self.reader_waits.xchg(1, Full);
     }
 
-    /// Registers a waiter for at most `low` unread bytes, which then checks for it once more.
+    /// Registers the writer as a waiter for at most `low` unread bytes. The caller checks again.
     pub(crate) fn await_space(&self, low: usize) {
         let below = i64::try_from(low).unwrap_or(OPEN).saturating_add(1);
         self.writer_waits.xchg(below, Full);

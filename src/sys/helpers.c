@@ -24,7 +24,7 @@
 
 struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
 
-/* Context: process. Stopped by sdp_h_stop(), also after an error. */
+/* Context: process. Destroyed by sdp_h_stop(), also after an error. */
 int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)(void))
 {
 	if (layout != SDP_H_LAYOUT) {
@@ -32,9 +32,9 @@ int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)
 		return -EINVAL;
 	}
 	sdp_h_wq = alloc_workqueue("ib_sdp", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	/* frees memory that the shrinker has taken, so reclaim may wait for it */
+	/* frees memory that the shrinker has taken, so memory reclaim may wait for the workqueue */
 	sdp_h_rdma_wq = alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
-	/* for nothing else: an item may wait for a task that holds an mmap lock in a fault */
+	/* write protection alone: an item may wait for a task that faults with an mmap lock held */
 	sdp_h_protect_wq = alloc_workqueue("ib_sdp_protect", WQ_UNBOUND, 0);
 	if (!sdp_h_wq || !sdp_h_rdma_wq || !sdp_h_protect_wq)
 		return -ENOMEM;
@@ -61,7 +61,7 @@ void sdp_h_stop(void)
 	percpu_counter_destroy(&sdp_h_block_bytes);
 }
 
-/* Uses a random key that never changes. */
+/* Computes a hash with a random key that never changes. */
 u32 sdp_h_hash(const void *bytes, size_t n)
 {
 	static siphash_key_t key __read_mostly;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The only folder with `unsafe`: wraps the kernel's C interfaces in safe types.
+//! Safe wrappers of the kernel's C interfaces; the only folder with `unsafe`.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 

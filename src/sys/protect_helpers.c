@@ -26,8 +26,8 @@
 /* --- The file ------------------------------------------------------------------------------ */
 
 /*
- * Executes an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
- * unmapped it; then this must not wait for another page there, which the program may control.
+ * Executes an ioctl whose arguments are in a slot. Fails instead of faulting if the program has
+ * unmapped the pinned page: a page that it has mapped there instead could block this task.
  */
 static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slot)
 {
@@ -49,7 +49,7 @@ void sdp_h_protect_kick(struct sdp_h_protect *p)
 	queue_work(sdp_h_protect_wq, &p->work);
 }
 
-/* Runs when events can be read, with the lock of the queue held. */
+/* Wakeup function of the userfaultfd's wait queue, called with the queue's lock held. */
 static int events_pending(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
 {
 	sdp_h_protect_kick(container_of(wait, struct sdp_h_protect, wait));
@@ -64,7 +64,7 @@ static void queue_found(struct file *file, wait_queue_head_t *head, poll_table *
 	add_wait_queue(head, &p->wait);
 }
 
-/* Returns the device for creating a userfaultfd, if the device exists. */
+/* Opens the device that creates userfaultfds, if the device exists. */
 static struct file *open_device(void)
 {
 	struct file_system_type *type = get_fs_type("devtmpfs");
@@ -79,8 +79,8 @@ static struct file *open_device(void)
 }
 
 /*
- * A kernel thread creates the file: in the process's descriptor table the program could briefly use
- * it, although it may not be allowed to handle kernel faults.
+ * A kernel thread creates the file, because the program could use a descriptor in its own table,
+ * even without the right to handle kernel faults.
  */
 static struct file *make_file(void)
 {
@@ -101,7 +101,7 @@ static struct file *make_file(void)
 	return file ?: ERR_PTR(fd);
 }
 
-/* Maps a page into the process that its children do not inherit. */
+/* Maps a page into the process; child processes do not inherit the page. */
 static int make_args(struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -112,7 +112,7 @@ static int make_args(struct sdp_h_protect *p)
 	if (IS_ERR_VALUE(args))
 		return (int)args;
 	mmap_write_lock(p->mm);
-	/* The program may have mapped memory at this address whose faults it handles itself. */
+	/* The program may have replaced the mapping by memory whose faults it handles itself. */
 	vma = vma_lookup(p->mm, args);
 	own = vma && vma_is_anonymous(vma) && !userfaultfd_armed(vma);
 	if (own && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
@@ -129,10 +129,10 @@ static int make_args(struct sdp_h_protect *p)
 	return 0;
 }
 
-/* Moved memory keeps its protection only with this feature. */
+/* UFFD_FEATURE_EVENT_REMAP keeps moved memory protected. */
 #define FEATURES (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
-/* Returns true if the program has not changed the arguments; the caller is privileged. */
+/* Returns true if the userfaultfd has the requested features; the program may change them. */
 static bool is_as_asked(const struct sdp_h_protect *p)
 {
 	const struct userfaultfd_ctx *ctx = p->file->private_data;
@@ -231,8 +231,7 @@ static void give_args_back(struct sdp_h_protect *p)
 		return;
 	if (mmget_not_zero(p->mm)) {
 		kthread_use_mm(p->mm);
-		/* Skipped if the program has mapped other memory there: it must not be waited for.
-		 */
+		/* Do not wait for other memory that the program has mapped here. */
 		if (get_user_pages_fast_only(p->args, 1, 0, &page) == 1) {
 			if (page == p->page)
 				vm_munmap(p->args, PAGE_SIZE);
@@ -244,7 +243,7 @@ static void give_args_back(struct sdp_h_protect *p)
 	unpin_user_page(p->page);
 }
 
-/* Closes the file, which makes all memory writable; called by `rest`, for the last time. */
+/* Closes the file, which removes all protection; `rest` calls this last. */
 void sdp_h_protect_close(struct sdp_h_protect *p)
 {
 	struct file *file;
@@ -258,13 +257,13 @@ void sdp_h_protect_close(struct sdp_h_protect *p)
 	p->file = NULL;
 	up_write(&p->open);
 	give_args_back(p);
-	/* Unregisters its mappings where possible, for the process's next userfaultfd. */
+	/* Frees the userfaultfd at once if possible, and thus unregisters its mappings. */
 	if (file)
 		__fput_sync(file);
 	mmdrop(p->mm);
 }
 
-/* Queues `rest` after a delay, in place of an earlier one. */
+/* Queues `rest` after a delay, replacing an earlier delay. */
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 {
 	mod_delayed_work(sdp_h_protect_wq, &p->idle, msecs_to_jiffies(ms));
@@ -272,7 +271,7 @@ void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 
 /* --- Ranges of memory ---------------------------------------------------------------------- */
 
-/* Returns true if a mapping is registered with this file. */
+/* Returns true if a mapping is registered with this userfaultfd. */
 static bool is_own(const struct sdp_h_protect *p, const struct vm_area_struct *vma)
 {
 #ifdef CONFIG_USERFAULTFD
@@ -298,7 +297,7 @@ static enum sdp_h_protectable check_vma(const struct sdp_h_protect *p,
 	return userfaultfd_armed(vma) ? SDP_H_PROTECT_OTHER : SDP_H_PROTECTABLE_FIRST;
 }
 
-/* Checks that the whole range can be protected; `whole`: range of its mappings. */
+/* Checks that the whole range can be protected. Returns in `whole` the range of its mappings. */
 static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long start,
 				    unsigned long end, struct uffdio_range *whole)
 {
@@ -322,7 +321,7 @@ static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long
 	return ret;
 }
 
-/* Returns true if other faults than writes are handled: the program has changed the arguments. */
+/* Returns true if the program has made the userfaultfd handle other faults than writes. */
 static bool catches_more(const struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -368,7 +367,7 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 
 	BUILD_BUG_ON(sizeof(whole) > SLOT_SIZE || sizeof(args) > SLOT_SIZE);
 	ret = check(p, start, end, &whole.range);
-	/* Registers mappings as a whole, so that no mapping is split. */
+	/* Register whole mappings, so that no mapping is split. */
 	if (ret == SDP_H_PROTECTABLE_FIRST) {
 		ret = own_ioctl(p, UFFDIO_REGISTER, &whole, sizeof(whole));
 		if (catches_more(p))
@@ -379,7 +378,7 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 
 /*
  * Protects memory of the calling process. Returns the reason why memory cannot be protected (enum
- * sdp_h_protectable), or an error; after an error a part may be protected.
+ * sdp_h_protectable), or an error. After an error a part of the memory may be protected.
  */
 int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
@@ -407,12 +406,12 @@ static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned lon
 		ret = do_ioctl(p, cmd, 0);
 		if (ret != -EFAULT || tries++ == 1000)
 			return ret;
-		/* The page is unreadable for microseconds while the kernel tries to migrate it. */
+		/* The page is unreadable for microseconds while the kernel migrates it. */
 		fsleep(USEC_PER_MSEC);
 	}
 }
 
-/* Returns the first mapping from `start` on that this file protects, cut at `end`. */
+/* Finds the first mapping at or after `start` that this userfaultfd protects, cut at `end`. */
 static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long end,
 		     unsigned long *from, unsigned long *to)
 {
@@ -434,10 +433,10 @@ static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long
 }
 
 /*
- * Removes write protection from those mappings of the range that are registered with this
- * userfaultfd, and wakes faulting threads; called by `run`. Protection by another userfaultfd is
- * kept. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change is in
- * progress, and an event may be pending.
+ * Removes write protection from the mappings of the range that this userfaultfd protects, and wakes
+ * faulting threads; called by `run`. Keeps the protection by any other userfaultfd. Wakes threads
+ * elsewhere in the range, too, which then fault again. -EAGAIN: a mapping change is in progress,
+ * and an event may be pending.
  */
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
@@ -457,7 +456,7 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 	return ret == -ESRCH ? 0 : (int)ret;
 }
 
-/* Reads an event; called by `run`. Returns false if there is none. */
+/* Reads an event; called by `run`. Returns false if no event is pending. */
 bool sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *event)
 {
 	struct uffd_msg msg;

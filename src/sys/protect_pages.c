@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Pages of write-protected memory, and their pins. */
+/* Pages of write-protected memory, and the pins of these pages. */
 
 #include <linux/delay.h>
 #include <linux/hash.h>
@@ -14,12 +14,11 @@
 
 /*
  * Memory that this module has pinned for sending. A pin for sending does not write to the page.
- * Only memory of one address space is counted at a time, so each bucket of address spaces has its
- * own lock.
+ * Pins are counted within one address space only, so each bucket has its own lock.
  */
 static struct bucket {
 	struct mutex sent_lock;
-	struct list_head list;	/* unless moving, each page has one pin under the lock */
+	struct list_head list;	/* each entry not `moving` pins each of its pages once */
 } ____cacheline_aligned_in_smp buckets[] = {
 #define BUCKET(i) { __MUTEX_INITIALIZER(buckets[i].sent_lock), \
 		    LIST_HEAD_INIT(buckets[i].list) }
@@ -33,7 +32,7 @@ static struct bucket *bucket_of(const struct mm_struct *mm)
 	return &buckets[hash_ptr(mm, ilog2(ARRAY_SIZE(buckets)))];
 }
 
-/* Lists memory that has ranges: `moving` before it is pinned or unpinned, otherwise as pinned. */
+/* Lists memory that has ranges: `moving` unless its pages are pinned. */
 void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 {
 	struct bucket *bucket = bucket_of(sent->mm);
@@ -47,8 +46,9 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 }
 
 /*
- * Returns the number of pins that listed memory holds on a folio mapped at `start`. Memory mapped
- * at this address before had other pages. Pins of a folio mapped in several places may be missed.
+ * Returns the number of pins that listed memory holds on a folio mapped at `start`. Ignores entries
+ * whose pages are not the folio's: the address may have been remapped since. May miss pins of a
+ * folio that is mapped in several places.
  */
 static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
 {
@@ -79,8 +79,8 @@ static unsigned long pins_of(const struct folio *folio)
 	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
 }
 
-/* Returns true if pages of this memory have other pins than its own, and than the listed ones if
- * `with_list`.
+/* Returns true if pages of this memory have pins of others: any beyond its own, or, if `with_list`,
+ * beyond the listed ones.
  */
 static bool others(const struct sdp_h_sent *sent, bool with_list)
 {
@@ -95,7 +95,7 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 			unsigned long start = sent->range[k].start + (i - index) * PAGE_SIZE;
 
 			most = min(sent->range[k].pages - i, folio_nr_pages(folio) - index);
-			/* pages of other folios may be mapped within the folio's range */
+			/* pages of other folios may be mapped within the range of this folio */
 			for (n = 1; n < most && pages[n] == folio_page(folio, index + n); n++)
 				;
 			pins = pins_of(folio);
@@ -106,7 +106,7 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 	return !sent->ranges;
 }
 
-/* Returns true if the current process still maps these pages where they were pinned. */
+/* Returns true if the current process still maps the pages at the same addresses. */
 static bool mapped(const struct sdp_h_sent *sent)
 {
 	bool same = sent->mm == current->mm;
@@ -129,9 +129,9 @@ static bool mapped(const struct sdp_h_sent *sent)
 }
 
 /*
- * Checks listed memory after it was protected. -ESTALE: the process has remapped it. -EBUSY: its
- * pages have other pins. -EAGAIN: unknown, because memory of the process is being moved, after a
- * wait of up to a millisecond. May sleep.
+ * Checks listed memory after its protection. -ESTALE: the process has remapped it. -EBUSY: its
+ * pages have other pins. -EAGAIN: unknown, because pages of the process are being pinned or
+ * unpinned, even after a millisecond of retries. May sleep.
  */
 int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An IPPROTO_SDP socket and its TCP socket, for code that needs macros and inline functions of the
- * kernel. Contains no policy.
+ * Helpers for an IPPROTO_SDP socket and its TCP socket, which use macros and inline functions of
+ * the kernel. Contains no policy.
  */
 #include <linux/bpf-cgroup.h>
 #include <linux/file.h>
@@ -17,7 +17,7 @@
 
 static struct inet_protosw sdp_h_protosw[2];
 
-/* Protocol number that no program can request: only the position in the list matters. */
+/* Protocol number that no program can request, of an entry that marks a position. */
 #define NOBODY 0xffff
 
 static struct inet_protosw *protosw(struct list_head *at)
@@ -26,8 +26,8 @@ static struct inet_protosw *protosw(struct list_head *at)
 }
 
 /*
- * Returns the holder of the number. The head of the list is not exported: it precedes TCP's entry,
- * which is permanent and always first.
+ * Returns the holder of the number. The list's head is not exported, but always precedes TCP's
+ * entry, which is permanent and first.
  */
 static struct inet_protosw *holder(struct inet_protosw *me, int number)
 {
@@ -63,7 +63,7 @@ static bool is_taken(struct inet_protosw *me, int number, const char *family)
 	return taken;
 }
 
-/* The entries have their number when they are registered: a BPF program of sdpctl map reads it. */
+/* Sets the entries' number before the registration: a BPF program of sdpctl map reads it. */
 int sdp_h_ipproto_register(int number)
 {
 	struct inet_protosw look = { .type = SOCK_STREAM, .protocol = NOBODY };
@@ -102,17 +102,17 @@ void sdp_h_ipproto_unregister(void)
 }
 
 /*
- * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller
- * waits in one queue only, as IOCB_CMD_POLL requires, and stays in that queue when the file
- * switches to TCP. Wakes accept(2) of a listener as well, which waits for both sockets, also when
- * the listener is shut down.
+ * Forwards wakeups of the TCP socket to the pollers of the descriptor, with the same key. A poller
+ * thus waits in one queue only, as IOCB_CMD_POLL requires, and stays in that queue when the file
+ * switches to TCP. Also wakes accept(2) of a listener, which waits for both sockets, and when TCP's
+ * listener is shut down.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
 	struct sdp_h_sock *s = container_of(entry, struct sdp_h_sock, tcp_wakeups);
 	struct wait_queue_head *pollers = entry->private;
 
-	/* pairs with the barrier in poll_wait(): the waker has one after TCP's state */
+	/* pairs with the barrier in poll_wait(): TCP has a barrier after its change of state */
 	if (waitqueue_active(pollers))
 		__wake_up(pollers, mode, key ? 1 : 0, key);
 	if (1 << inet_sk_state_load(s->tcp->sk) & (TCPF_LISTEN | TCPF_CLOSE)) {
@@ -124,7 +124,7 @@ static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flag
 
 static void forward_wakeups(struct sdp_h_sock *s)
 {
-	/* forwarding takes the lock of one queue under the other's */
+	/* forwarding takes the lock of the pollers' queue while it holds the TCP queue's lock */
 	static struct lock_class_key beneath;
 
 	lockdep_set_class(&s->tcp->wq.wait.lock, &beneath);
@@ -134,8 +134,8 @@ static void forward_wakeups(struct sdp_h_sock *s)
 }
 
 /*
- * Does what sdp_h_sock_create() does after inet_create(), and creates a TCP socket of the same
- * owner. Kernel users hold the struct socket itself, so it cannot be replaced by another one.
+ * Completes socket(2) after inet_create(), like sdp_h_sock_create(), and creates a TCP socket of
+ * the same owner. Kernel users hold the struct socket, which cannot be replaced.
  */
 int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 {
@@ -153,7 +153,7 @@ int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 	err = __sock_create(net, sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &s->tcp, 0);
 	if (err)
 		return err;
-	/* diagnostic tools find the owner by this inode */
+	/* diagnostic tools find the owner of a socket by this inode number */
 	WRITE_ONCE(s->tcp->sk->sk_ino, READ_ONCE(sk->sk_ino));
 	forward_wakeups(s);
 	return 0;
@@ -173,7 +173,7 @@ void sdp_h_decide(struct sock *sk)
 	mutex_lock(&((struct sdp_h_sock *)sk)->decision);
 }
 
-/* Does not wait: while another has the right, the job is put off until that one is through. */
+/* Does not wait: if another task holds the mutex, sdp_h_decided() schedules the job. */
 bool sdp_h_try_decide(struct sock *sk, int job)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
@@ -181,7 +181,7 @@ bool sdp_h_try_decide(struct sock *sk, int job)
 	if (mutex_trylock(&s->decision))
 		return true;
 	atomic_or(job, &s->undecided);
-	/* pairs with sdp_h_decided(): the holder sees the job, or has released the mutex */
+	/* pairs with sdp_h_decided(): the holder sees the job, or has already released the mutex */
 	smp_mb__after_atomic();
 	if (!mutex_trylock(&s->decision))
 		return false;
@@ -204,7 +204,7 @@ void sdp_h_decided(struct sock *sk)
 		sdp_h_schedule(s, jobs);
 }
 
-/* The descriptor is being closed: waits for a worker that is just using the TCP socket. */
+/* Removes the TCP socket when its descriptor is closed; waits for a worker that is using it. */
 struct socket *sdp_h_tcp_take(struct sock *sk)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
@@ -220,7 +220,7 @@ struct socket *sdp_h_tcp_take(struct sock *sk)
 	return tcp;
 }
 
-/* `sock` is the descriptor that owned `tcp`, and whose file is being closed. */
+/* `sock` is the descriptor that owned `tcp` and whose file is being closed. */
 void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
 {
 	struct file *file = sock->file;
@@ -248,12 +248,12 @@ void sdp_h_tcp_discard(struct sock *sk)
 void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
 {
 	sdp_h_name(tcp->sk, false, a);
-	/* getsockname() still returns a released port */
+	/* getsockname() still returns the port after its release */
 	if (!READ_ONCE(inet_sk(tcp->sk)->inet_num))
 		a->port = 0;
 }
 
-/* Copies the results of bind(2) except address and port, with one socket lock at a time. */
+/* Copies the results of bind(2), except address and port, with one socket lock held. */
 void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 {
 	const u8 bound = SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK;
@@ -266,9 +266,9 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 }
 
 /*
- * Takes a port, as TCP does where a program binds none: it is not shared with others. If the port
- * is `covered`, sockets of this module hold it in this way, and have excluded any conflict. The
- * bucket still says that it is not shared, so that this socket, too, excludes all others.
+ * Takes a port exclusively, as TCP does for a socket that no program has bound. If the port is
+ * `covered`, only sockets of this module hold the port in this way, and they have excluded any
+ * conflict. The bucket stays marked as exclusive, so this socket also excludes all others.
  */
 bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 {
@@ -291,16 +291,14 @@ bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 /* Undoes that. */
 void sdp_h_tcp_give_port(struct sock *sk)
 {
-	/* getsockname() still returns a port that TCP itself has given back */
+	/* getsockname() still returns a port that TCP itself has released */
 	if (!inet_sk(sk)->inet_num)
 		return;
 	sk->sk_prot->put_port(sk);
 	inet_sk(sk)->inet_sport = 0;
 }
 
-/* Gives the port back, unless bind(2) has chosen it: the connection that it was taken for is
- * destroyed.
- */
+/* Releases the port of a destroyed connection, unless bind(2) has chosen the port. */
 void sdp_h_tcp_leave_port(struct socket *tcp)
 {
 	struct sock *sk = tcp->sk;
@@ -311,7 +309,7 @@ void sdp_h_tcp_leave_port(struct socket *tcp)
 	release_sock(sk);
 }
 
-/* Undoes bind(2) on a socket that was bound to this interface before. */
+/* Undoes bind(2); `ifindex` is the interface that the socket was bound to before bind(2). */
 void sdp_h_tcp_unbind(struct socket *tcp, int ifindex)
 {
 	struct sock *sk = tcp->sk;
@@ -326,7 +324,7 @@ void sdp_h_tcp_unbind(struct socket *tcp, int ifindex)
 	release_sock(sk);
 }
 
-/* The hooks of connect(2), which may change the address. */
+/* Runs the BPF hooks of connect(2), which may change the address. */
 int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len)
 {
 	struct sock *sk = tcp->sk;
@@ -340,8 +338,8 @@ int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len)
 }
 
 /*
- * Starts connect(2), where no caller can get an error: it is reported a little later. The hooks
- * have run before.
+ * Starts connect(2) without the hooks of sdp_h_tcp_pre_connect(). Stores an error in the socket,
+ * since no caller can return it.
  */
 void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 {
@@ -366,11 +364,11 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 /* Returns true if a connection was established, even if it has ended. */
 bool sdp_h_tcp_was_connected(const struct socket *tcp)
 {
-	/* counts the SYN, once it was answered */
+	/* bytes_acked counts the SYN once the peer has acknowledged it */
 	return READ_ONCE(tcp_sk(tcp->sk)->bytes_acked);
 }
 
-/* Makes the receivers of SIGIO get it from the TCP socket. */
+/* Moves the receivers of SIGIO from the descriptor to the TCP socket. */
 static void take_signals(struct socket *sock, struct socket *tcp)
 {
 	struct fasync_struct *fa;
@@ -405,8 +403,8 @@ void sdp_h_tcp_inherit(struct sock *sk, struct socket *tcp)
 }
 
 /*
- * From now on system calls on the descriptor find the TCP socket. The one that
- * it was stays with the file, for those that are under way, and to be released.
+ * From now on system calls on the descriptor find the TCP socket. The old struct socket stays with
+ * the file, for its calls in progress and for the release.
  */
 void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp)
 {
@@ -415,11 +413,11 @@ void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp)
 	if (!file)
 		return;
 	tcp->file = file;
-	/* a task that finds the socket finds its file, too */
+	/* a task that finds the socket also finds the socket's file */
 	smp_store_release(&file->private_data, tcp);
 }
 
-/* accept(2), without waiting. The new descriptor has nothing to do with this module. */
+/* accept(2), without waiting. The new descriptor belongs to TCP, not to this module. */
 int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept_arg *arg)
 {
 	const struct proto_ops *ours = new->ops, *ops = READ_ONCE(tcp->ops);
@@ -447,7 +445,7 @@ long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo)
 			!(1 << inet_sk_state_load(sk) & connecting), timeo);
 }
 
-/* True if accept(2) would find nothing. */
+/* Returns true if accept(2) would find no connection. */
 bool sdp_h_tcp_queue_empty(const struct socket *tcp)
 {
 	return reqsk_queue_empty(&inet_csk(tcp->sk)->icsk_accept_queue);

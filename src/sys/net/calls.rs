@@ -2,12 +2,12 @@
 
 //! Callbacks in `struct proto_ops`, for descriptors of families 27 and 28, and of `IPPROTO_SDP`.
 //!
-//! Each callback turns raw pointers into safe types, calls a function of
-//! [`Ops`](super::family::Ops) and turns the result into an errno.
+//! Each callback converts raw pointers to safe types, calls a function of
+//! [`Ops`](super::family::Ops) and converts the result to an errno.
 //!
-//! A descriptor of `IPPROTO_SDP` has a TCP socket ([`Tcp`]), and
-//! [`DualOps`](super::family::DualOps) selects one of the two for a call. Once TCP is chosen, the
-//! open file belongs to the TCP socket: only calls in progress still arrive here.
+//! A descriptor of `IPPROTO_SDP` has a TCP socket ([`Tcp`]); [`DualOps`](super::family::DualOps)
+//! selects SDP or TCP for each call. Once TCP is chosen, the open file belongs to the TCP socket,
+//! so only calls already in progress still arrive here.
 
 #![expect(
     clippy::missing_safety_doc,
@@ -73,16 +73,16 @@ pub(super) fn count(r: Result<usize>) -> i32 {
 
 /// # Safety
 ///
-/// `socket` is a descriptor of the family that a call uses for at least `'a`.
+/// `socket` is a descriptor of the family, in use by a call for at least `'a`.
 pub(super) unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
-        // SAFETY: By the requirements; a descriptor in use has a sock.
+        // SAFETY: By the requirements the descriptor is in use, and such a descriptor has a sock.
         sk: unsafe { Sock::from_raw((*socket).sk) },
     }
 }
 
-/// Returns the TCP socket, if the call applies to it.
+/// Returns the TCP socket if the call has to be made on it.
 fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
     call.tcp()
         .filter(|_| (T::OPS.dual.chosen)(call.sk) == FallbackState::Tcp)
@@ -92,16 +92,17 @@ fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
 ///
 /// `address` points to `len` bytes that live for `'a`.
 unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
-    // SAFETY: By the requirements of this function.
+    // SAFETY: By the requirements of this function the bytes live for `'a`.
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
 // Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
-// `inet_create` and `init`) and are in use during the call. Their SAFETY comments rely on it.
+// `inet_create` and `init`) and are in use during the call. The callbacks' SAFETY comments rely on
+// these rules.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
-    // SAFETY: Called by the core with a descriptor that was released before, or that has no users.
+    // SAFETY: The core passes a descriptor that was released before, or that has no users.
     unsafe {
         if (*socket).sk.is_null() {
             return 0;
@@ -110,9 +111,9 @@ unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
         if call.tcp().is_some() {
             (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
         }
-        // a worker may be about to choose TCP: from now on the sock has no TCP socket
+        // a worker may be choosing TCP; from now on the sock has no TCP socket
         let tcp = c::sdp_h_tcp_take((*socket).sk);
-        // inet6_release() would only leave groups as well, which nobody can join
+        // inet6_release() would also leave multicast groups, but no SDP socket can join any
         let e = c::inet_release(socket);
         if !tcp.is_null() {
             c::sdp_h_tcp_drop(socket, tcp);
@@ -140,9 +141,9 @@ impl<T: Family> Descriptor<'_, T> {
         let sk = self.sk;
         let to = address::read(name, sk.is_v6(), Purpose::Bind)?;
         let to = to.ok_or(Error::from(EAFNOSUPPORT))?;
-        // SAFETY: The descriptor is in use by a call. The generic code takes an inet_sock and a
-        // sockaddr of its own family, of the given length; `get_port` and `put_port` are the only
-        // callbacks that it needs.
+        // SAFETY: The descriptor is in use by this call. The generic code requires an inet_sock,
+        // and a sockaddr of its family with the given length. It only calls `get_port` and
+        // `put_port`.
         let r = to_result(unsafe {
             if sk.is_v6() {
                 let mut b = address::write_in6(&to);
@@ -153,7 +154,7 @@ impl<T: Family> Descriptor<'_, T> {
             }
         });
         if r.is_err() && sk.port() == 0 && sk.is_v6() {
-            // the generic code resets the address of sockets of family 10 only
+            // the generic code resets the address only of sockets of family 10
             let _lock = sk.lock();
             sk.set_local(&Address::any(true));
         }
@@ -194,7 +195,7 @@ unsafe extern "C" fn accept<T: Family>(
     let (call, flags) = unsafe { (call::<T>(socket), (*arg).flags) };
     let non_blocking = flags as u32 & c::O_NONBLOCK != 0;
     let mut tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: The arguments are valid; called for the TCP socket until it succeeds.
+        // SAFETY: The arguments are valid. The call on the TCP socket may be repeated.
         to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
     };
     let accepted = match call.sk.is_either() {
@@ -202,7 +203,7 @@ unsafe extern "C" fn accept<T: Family>(
         false => (T::OPS.accept)(call.sk, non_blocking).map(Some),
     };
     match accepted {
-        // SAFETY: A new connection, whose reference the new descriptor owns from now on.
+        // SAFETY: A new connection; from now on the new descriptor owns the connection's reference.
         Ok(Some(sk)) => unsafe {
             c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast())
         },
@@ -220,8 +221,8 @@ unsafe extern "C" fn getname<T: Family>(
     address: *mut c::sockaddr,
     peer: i32,
 ) -> i32 {
-    // SAFETY: Called by the core with a descriptor of the family, or with one that accept(2) has
-    // just made of TCP's, and space for an address.
+    // SAFETY: Called by the core with space for an address, and a descriptor of the family or a new
+    // one that accept(2) has switched to TCP.
     unsafe {
         let ops = ptr::read_volatile(&raw const (*socket).ops);
         let own = (&raw const c::sdp_h_ops).cast::<c::proto_ops>();
@@ -247,7 +248,7 @@ unsafe extern "C" fn poll<T: Family>(
     // SAFETY: Called by the core with an open file of the descriptor.
     unsafe {
         let call = call::<T>(socket);
-        // registers the poller, which gets the TCP socket's wakeups as well
+        // registers the poller in a queue that also gets the TCP socket's wakeups
         c::sock_poll_wait(file, socket, wait);
         let events = (T::OPS.poll)(call.sk);
         let Some(tcp) = call.tcp() else {
@@ -284,7 +285,7 @@ unsafe extern "C" fn ioctl<T: Family>(
 }
 
 unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
-    // checks the argument before a connection is aborted
+    // checks the argument before the call can abort a connection
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
     }
@@ -357,7 +358,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
     if name as u32 == c::SO_PEEK_OFF && unsafe { call::<T>(socket) }.sk.is_seqpacket() {
         return -EOPNOTSUPP.0;
     }
-    // The core allows these options to its own families, or to TCP, only.
+    // The core restricts these options to its own families or to TCP.
     if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
         // SAFETY: The core passes valid arguments.
         let (sk, value) = unsafe { (call::<T>(socket).sk, NewValue::new(value, len)) };
@@ -457,7 +458,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
     let sk = call.sk;
     if let Some(tcp) = call.tcp() {
         let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
-            // these calls never wait for the choice
+            // these calls do not wait for the choice between SDP and TCP
             Ok((T::OPS.dual.chosen)(sk))
         } else {
             (T::OPS.dual.settled)(sk, sk.receive_timeout(bits & c::MSG_DONTWAIT != 0))

@@ -7,7 +7,7 @@ use super::netns::InNet;
 use super::sock::Sock;
 use core::ptr;
 
-/// A socket together with its descriptor (`struct socket`), in a call.
+/// A socket and its descriptor (`struct socket`), both in use by a call.
 pub(crate) struct Descriptor<'a, T: InNet> {
     pub(super) socket: *mut c::socket,
     pub(crate) sk: &'a Sock<T>,

@@ -19,13 +19,13 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
 
 /// The socket calls of a family.
 ///
-/// Context: process, may sleep, no locks, unless stated otherwise. A bool means that the call must
-/// not block; two integers are the level and the name of an option.
+/// Context: process, may sleep, no locks, unless stated otherwise. A `bool` argument is true if the
+/// call must not block. A pair of integers is the level and the name of an option.
 pub(crate) struct Ops<T: InNet> {
     pub(crate) opened: fn(&Sock<T>) -> Result,
     /// Assigns a port (0: any) to a socket with a local address. Context: socket lock held.
     pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
-    /// Releases that port again, because a BPF program has refused it. Context: socket lock held.
+    /// Releases the port of a bind(2) that a BPF program refuses. Context: socket lock held.
     pub(crate) give_port: fn(&Sock<T>),
     /// Records the result of bind(2) to an address (`SDP_LAST_BIND_ERR`).
     pub(crate) bound: fn(&Sock<T>, &Address, Result),
@@ -45,9 +45,9 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) ioctl: fn(&Sock<T>, u32) -> Result<i32>,
     /// shutdown(2), after the shutdown bits were set. Context: socket lock held.
     pub(crate) shutdown: fn(&Sock<T>, u8),
-    /// Disconnects and closes the socket at once. Context: socket lock held.
+    /// Resets the connection and closes the socket at once. Context: socket lock held.
     pub(crate) disconnect: fn(&Sock<T>, &mut Locked<'_>),
-    /// close(2) of the last descriptor. May wait for this many jiffies.
+    /// close(2) of the last descriptor. May wait for up to this many jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
     pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
@@ -85,14 +85,14 @@ pub(crate) struct DualOps<T: InNet> {
     pub(crate) undone: fn(&Sock<T>),
     /// Returns the current protocol of the descriptor.
     pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
-    /// As `chosen`, but waits up to this many jiffies for the decision. `EAGAIN`: undecided.
+    /// As `chosen`, but waits for the decision, up to this many jiffies. `EAGAIN`: undecided.
     /// `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
-    /// As `chosen`, but cancels an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
+    /// As `chosen`, but cancels a connect attempt by SDP. `ERESTARTSYS`: TCP is taking over.
     pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,
-    /// Releases the port when no connection is left and none is being tried.
+    /// Releases the port if the socket has no connection and no connect attempt.
     pub(crate) leave_port: fn(&Sock<T>),
-    /// Switches to TCP: the program uses a feature of TCP alone, on an undecided descriptor.
+    /// Switches an undecided descriptor to TCP for a feature that only TCP has.
     pub(crate) prefer_tcp: fn(&Sock<T>),
     pub(crate) bind: fn(&Descriptor<'_, T>, &Name) -> Result,
     pub(crate) connect: fn(&Descriptor<'_, T>, &Name, u32) -> Result,
@@ -106,7 +106,7 @@ pub(crate) struct DualOps<T: InNet> {
     /// setsockopt(2) with level and name, and functions that set the option on each socket.
     pub(crate) set: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
     pub(crate) get: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
-    /// close(2), while the TCP socket exists, which is passed if the descriptor has switched to it.
+    /// close(2). The last argument is the TCP socket if the descriptor has switched to it.
     pub(crate) closing: fn(&Sock<T>, Option<&Tcp<'_>>),
 }
 

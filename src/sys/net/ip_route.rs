@@ -16,8 +16,8 @@ use kernel::prelude::*;
 pub(crate) struct IpRoute {
     /// Source address, with port 0.
     pub(crate) source: Address,
-    /// Index of the outgoing interface. For a local address: the interface that has this address.
-    /// Packets count as received by this interface, although they use the loopback device.
+    /// Index of the outgoing interface. For a local address, this is the interface that has the
+    /// address. Packets count as received by this interface, although they use the loopback device.
     pub(crate) ifindex: u32,
     /// True if the destination is an address of this namespace.
     pub(crate) is_local: bool,
@@ -30,8 +30,8 @@ fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> R
         from: from.unwrap_or(&any).to_c(),
         ..Default::default()
     };
-    // SAFETY: The namespace is alive. The sock is null or alive, and one of IPv6 if the address is.
-    // `route` may be read and written.
+    // SAFETY: The namespace is alive. The sock is null or alive, and is an IPv6 sock if the address
+    // is IPv6. `route` may be read and written.
     to_result(unsafe {
         c::sdp_h_route(net.as_raw(), sk, &to.to_c(), to.scope as i32, &mut route)
     })?;
@@ -46,13 +46,13 @@ fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> R
 }
 
 impl Net {
-    /// Returns true if a listener bound to `bound` (0: unbound) gets requests from `ifindex`.
+    /// Returns true if a listener on interface `bound` (0: all) gets requests from `ifindex`.
     pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
         // SAFETY: The namespace is alive.
         unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
     }
 
-    /// Returns true if packets to this address, of no particular socket, stay in the namespace.
+    /// Returns true if packets to this address stay in the namespace, for any socket.
     pub(crate) fn is_local(&self, to: &Address) -> Result<bool> {
         match route(self, ptr::null_mut(), None, to) {
             Ok(route) => Ok(route.is_local),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Construction and destruction of a [`Sock`] of a [`Family`]; entry points of work and timer.
+//! Construction and destruction of a [`Sock`], and the functions of its work items and timer.
 
 use super::super::bindings as c;
 use super::super::netns::Net;
@@ -14,14 +14,14 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<T: Family> Sock<T> {
-    /// Makes a socket with the options of this listener, as TCP does for a SYN. The new sock has no
+    /// Makes a socket with the options of this listener, as TCP does on a SYN. The new sock has no
     /// descriptor yet.
     pub(crate) fn child(&self) -> Result<ARef<Self>> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
         // work functions have the right signature.
         let sk = unsafe { c::sdp_h_sock_clone(self.raw(), Some(work::<T>), Some(timer::<T>)) };
-        // SAFETY: A new sock of the C code; its bytes beyond the C part are a bitwise copy of the
-        // listener's, and must be overwritten, not dropped.
+        // SAFETY: The C code has made a new sock. Its bytes beyond the C part are a bitwise copy of
+        // the listener's, and must be overwritten without a drop.
         unsafe { Self::adopt(sk) }
     }
 
@@ -36,7 +36,7 @@ impl<T: Family> Sock<T> {
         };
         // SAFETY: By the requirements.
         if let Err(e) = unsafe { Self::furnish(sk) } {
-            // SAFETY: No other reference exists; without the destructor only the C part is cleaned
+            // SAFETY: No other reference exists; without the destructor, only the C part is cleaned
             // up.
             unsafe {
                 (*sk.as_ptr()).sk_destruct = None;
@@ -48,23 +48,22 @@ impl<T: Family> Sock<T> {
         Ok(unsafe { ARef::from_raw(sk.cast()) })
     }
 
-    /// Initialises the Rust part of a new C object, and sets the destructor that drops it.
+    /// Initialises the Rust part of a new C object, and sets the destructor that drops that part.
     ///
     /// # Safety
     ///
     /// `sk` is a new, unused sock of one of the family's slabs.
     pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
-        // SAFETY: The sock was created for a namespace that the creator holds: a caller of
-        // socket(2), a kernel user, or a request from a device in it.
+        // SAFETY: The creator holds the sock's namespace: a caller of socket(2), a kernel user, or
+        // a request from a device in that namespace.
         let net = unsafe { Net::from_raw((*sk.as_ptr()).__sk_common.skc_net.net) };
         let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. The
-        // data does not move, and is not used for anything else before the destructor has dropped
-        // it.
+        // data does not move, and nothing else uses it until the destructor has dropped it.
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
         data.write_pin_init(T::init(&netns))?;
-        // SAFETY: The object has space for the data. From now on the destructor drops both.
+        // SAFETY: The object has space for the data. From now on the destructor drops all.
         unsafe {
             sk.as_ptr()
                 .byte_add(Self::NETNS_OFFSET)
@@ -75,8 +74,8 @@ impl<T: Family> Sock<T> {
         Ok(())
     }
 
-    /// Releases a socket that never had a descriptor. For other sockets, or when called again,
-    /// drops only the reference.
+    /// Releases a socket that never had a descriptor. Otherwise, and on later calls, only drops the
+    /// reference.
     pub(crate) fn discard(me: ARef<Self>) {
         // SAFETY: The reference is handed over to the C function, which drops it.
         unsafe { c::sdp_h_child_discard(ARef::into_raw(me).as_ptr().cast()) }

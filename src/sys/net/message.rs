@@ -57,10 +57,10 @@ impl<'a> SendMsg<'a> {
         self.taken
     }
 
-    /// Returns the last `n` bytes of [`SendMsg::take`] to the call.
+    /// Rewinds the iterator by `n` bytes that [`SendMsg::take`] consumed.
     pub(crate) fn give_back(&mut self, n: usize) {
         let n = n.min(self.taken);
-        // SAFETY: At least `n` bytes were consumed, so this stays behind the beginning.
+        // SAFETY: At least `n` bytes were consumed, so the iterator stays within the message.
         unsafe { self.iter().revert(n) };
         self.taken = self.taken.saturating_sub(n);
     }
@@ -71,19 +71,19 @@ impl<'a> SendMsg<'a> {
         self.ranges(most).next()
     }
 
-    /// Returns the number of the next bytes, up to `most`, that fit one memory region: one segment,
-    /// or several if only the first begins and only the last ends within a page. Includes memory
-    /// that the caller names by pages. The address is the offset in the first page, unless the
-    /// bytes are one segment of program memory.
+    /// Returns how many of the next bytes, up to `most`, fit one memory region: one segment, or
+    /// several if only the first begins and only the last ends within a page. Includes memory that
+    /// the caller passes as pages. The address is an offset in the first page, unless the bytes are
+    /// one segment of program memory.
     pub(crate) fn run(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
-        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        // SAFETY: By the invariants the iterator is valid and used by this call only.
         let at = unsafe { c::sdp_h_pin_run(&raw const (*self.msg).msg_iter, most, &mut len) };
         (len != 0).then_some((at as usize, len))
     }
 
-    /// Returns the number of the next bytes in [runs](SendMsg::run) shorter than `least`, up to a
-    /// longer run; at most `most` and a run.
+    /// Returns the number of bytes before the next [run](SendMsg::run) of at least `least` bytes,
+    /// but at most `most` and a run more.
     pub(crate) fn short(&self, most: usize, least: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid and ours for the call.
         unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
@@ -95,34 +95,34 @@ impl<'a> SendMsg<'a> {
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Pins the pages of the next bytes, without consuming them: `most`, or fewer if they are in
-    /// several [runs](SendMsg::run). May sleep in a page fault.
+    /// Pins the pages of the next `most` bytes without consuming the bytes. Pins fewer bytes if
+    /// they are in several [runs](SendMsg::run). May sleep in a page fault.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
     }
 
-    /// Returns true if the caller gives its pages (splice(2), sendfile(2), kernel users).
+    /// Returns true if the caller passes pages (splice(2), sendfile(2), kernel users).
     pub(crate) fn is_spliced(&self) -> bool {
         self.flags() & c::MSG_SPLICE_PAGES != 0
     }
 
-    /// Adds the pages of the next bytes to `pages`, without consuming them, while they continue the
-    /// pages there. Does not sleep. Returns the number of bytes.
+    /// Adds the pages of the next bytes to `pages` while the bytes continue those in `pages`.
+    /// Consumes no bytes. Does not sleep. Returns the number of bytes.
     pub(crate) fn add_pages(&self, pages: &mut Pages, most: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.add(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Marks `n` bytes as consumed that were not copied.
+    /// Consumes `n` bytes without a copy.
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.remaining());
         self.iter().advance(n);
         self.taken = self.taken.saturating_add(n);
     }
 
-    /// Copies bytes until `to` is full or none are left. May sleep in a page fault. Returns fewer
-    /// bytes if the caller's memory could not be read.
+    /// Copies bytes until `to` is full or the call has no more bytes. May sleep in a page fault.
+    /// Returns fewer bytes if the caller's memory cannot be read.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
         let n = self.iter().copy_from_iter(to);
         self.taken = self.taken.saturating_add(n);
@@ -130,7 +130,7 @@ impl<'a> SendMsg<'a> {
     }
 }
 
-/// Segments of program memory: address and length of each.
+/// Iterator over segments of program memory that yields the address and length of each.
 ///
 /// # Invariants
 ///
@@ -233,7 +233,7 @@ impl<'a> RecvMsg<'a> {
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }.next()
     }
 
-    /// Pins the pages for the next bytes, without filling them: for `most` bytes, or fewer if the
+    /// Pins the pages for the next bytes without filling them: for `most` bytes, or fewer if the
     /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
     /// received into these pages.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {

@@ -10,7 +10,7 @@ use kernel::fs::file::flags::O_NONBLOCK;
 
 /// # Safety
 ///
-/// For the network core alone, as the callbacks of `calls.rs`.
+/// Only the network core calls this function, like the callbacks of `calls.rs`.
 pub(super) unsafe extern "C" fn splice_read<T: Family>(
     socket: *mut c::socket,
     position: *mut i64,
@@ -18,7 +18,7 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
     len: usize,
     flags: u32,
 ) -> isize {
-    // SAFETY: Called by the core with a descriptor of the family, by its open file.
+    // SAFETY: The core passes a descriptor of the family, by its open file.
     let (call, file) = unsafe { (call::<T>(socket), (*socket).file) };
     let sk = call.sk;
     // INVARIANT: The caller holds the pipe's lock, or has made the pipe for this call.

@@ -2,10 +2,9 @@
 
 //! The TCP socket beneath a socket of `IPPROTO_SDP`.
 //!
-//! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` in addition to its own sock, from
-//! socket(2) to close(2). [`Tcp`] refers to that socket, either within a call on the descriptor
-//! ([`Descriptor::tcp`]), or while the mutex of [`SockCore::decide`] is held, which close(2) waits
-//! for.
+//! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` besides its own sock, from socket(2) to
+//! close(2). [`Tcp`] refers to that socket during a call on the descriptor ([`Descriptor::tcp`]),
+//! or while the caller holds the mutex of [`SockCore::decide`], which close(2) takes.
 
 use super::super::address::{self, Address, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
@@ -101,7 +100,7 @@ pub(crate) struct Tcp<'a> {
     _life: PhantomData<&'a ()>,
 }
 
-/// Calls a function of the TCP socket's `proto_ops`, which has the socket as its first argument.
+/// Calls a function of the TCP socket's `proto_ops`, whose first argument is the socket.
 macro_rules! op {
     ($tcp:expr, $name:ident($($argument:expr),*)) => {
         match (*ptr::read_volatile(&raw const (*$tcp.raw()).ops)).$name {
@@ -122,7 +121,7 @@ impl<'a> Tcp<'a> {
     /// `sk` is a sock of the family. If the descriptor has a TCP socket, it is not released during
     /// `'a`.
     unsafe fn of(sk: *mut c::sock) -> Option<Self> {
-        // SAFETY: By the requirements; the pointer changes only once, for the release.
+        // SAFETY: The requirements exclude a release; the pointer only changes for the release.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
         // INVARIANT: By the requirements.
         (!socket.is_null()).then_some(Tcp {
@@ -131,7 +130,7 @@ impl<'a> Tcp<'a> {
         })
     }
 
-    /// Returns the port that the TCP socket holds, 0 for none.
+    /// Returns the port that the TCP socket holds, 0 if none.
     pub(crate) fn port(&self) -> u16 {
         self.local(false).port
     }
@@ -160,13 +159,13 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// Undoes bind(2); `ifindex` is the interface bound before it, 0 for none.
+    /// Undoes bind(2); `ifindex` is the interface that the socket was bound to earlier, 0 if none.
     pub(crate) fn unbind(&self, ifindex: i32) {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_unbind(self.socket, ifindex) }
     }
 
-    /// Locks the socket, which has no port, so that it can take one. May sleep.
+    /// Locks the socket, which has no port, so that it can take a port. May sleep.
     pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::lock_sock_nested((*self.socket).sk, 0) };
@@ -214,7 +213,7 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_begin(self.socket, name.as_mut_ptr(), name.raw_len()) }
     }
 
-    /// Waits until connect(2) has a result; returns the time left, 0 on time-out.
+    /// Waits until connect(2) has a result; returns the remaining time, 0 on time-out.
     pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
         let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout) };
@@ -242,7 +241,7 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_inherit(sk.raw(), self.socket) }
     }
 
-    /// Switches the open file to this socket.
+    /// Switches the open file to the TCP socket.
     pub(crate) fn take_file(&self, sk: &SockCore) {
         // SAFETY: By the invariants the socket is alive, and so is its descriptor.
         unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
@@ -260,7 +259,7 @@ pub(crate) struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// Takes a port if it is free, or if all its holders took it by this function, at the same
+    /// Takes a port if it is free, or if all its holders took it by this function with the same
     /// address and interface (`covered`).
     pub(crate) fn take(&self, port: u16, covered: bool) -> bool {
         // SAFETY: By the invariants the socket is alive and locked.
@@ -283,7 +282,7 @@ impl Drop for Ports<'_> {
 
 impl<'a, T: InNet> Descriptor<'a, T> {
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
-        // SAFETY: A call uses the descriptor during `'a`, whose release frees the TCP socket.
+        // SAFETY: A call uses the descriptor during `'a`; the TCP socket is freed later.
         unsafe { Tcp::of(self.sk.raw()) }
     }
 }
@@ -300,7 +299,7 @@ pub(crate) struct DecisionLock<'a> {
 }
 
 impl SockCore {
-    /// Takes the lock; ordered before the socket lock. May sleep.
+    /// Takes the lock, which must be taken before the socket lock. May sleep.
     pub(crate) fn decide(&self) -> DecisionLock<'_> {
         // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };
@@ -312,7 +311,7 @@ impl SockCore {
     }
 
     /// [`SockCore::decide`] for a worker. Does not wait: the holder may sleep in a page fault. If
-    /// the trylock fails, this job of [`SockCore::schedule`] is queued again.
+    /// the trylock fails, this job is queued again by [`SockCore::schedule`].
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
@@ -324,8 +323,8 @@ impl SockCore {
         })
     }
 
-    /// Copies from the TCP socket how bind(2) has set the address and port, which are the same.
-    /// Context: socket lock held.
+    /// Copies the flags of bind(2) and the bound interface from the TCP socket; address and port
+    /// are the same already. Context: socket lock held.
     pub(crate) fn share_name(&self, tcp: &Tcp<'_>) {
         // SAFETY: Both socks are alive.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
@@ -333,22 +332,22 @@ impl SockCore {
 
     /// Undoes [`SockCore::share_name`].
     pub(crate) fn unshare_name(&self) {
-        // SAFETY: By the invariants the sock is alive; the TCP socket is optional.
+        // SAFETY: By the invariants the sock is alive; the TCP socket may be null.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), ptr::null()) }
     }
 }
 
 impl DecisionLock<'_> {
-    /// Returns the TCP socket; `None` once the descriptor is closed, or if it never had one.
+    /// Returns the TCP socket; `None` if the descriptor is closed or never had one.
     pub(crate) fn tcp(&self) -> Option<Tcp<'_>> {
-        // SAFETY: The socket is only taken out under the mutex, which is held.
+        // SAFETY: The TCP socket is only removed under the mutex, which this task holds.
         unsafe { Tcp::of(self.sk.raw()) }
     }
 }
 
 impl Drop for DecisionLock<'_> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the mutex is held.
+        // SAFETY: By the invariants this task holds the mutex.
         unsafe { c::sdp_h_decided(self.sk.raw()) }
     }
 }

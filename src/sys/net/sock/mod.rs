@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets, as the network core uses them.
+//! Sockets of the network core.
 //!
-//! A [`Sock`] is a `struct sock` with a reference to the data of its network namespace and the
-//! state `T` of the socket layer, in one object of the protocol's slab. A sock exists while a
-//! reference ([`ARef`](kernel::sync::aref::ARef)) does, possibly long after close(2). [`SockCore`]
-//! contains everything independent of `T`, for code below the socket layer.
+//! A [`Sock`] is a `struct sock` with the state `T` of the socket layer and a reference to the data
+//! of its network namespace, in one object of the protocol's slab. A sock lives until its last
+//! reference ([`ARef`](kernel::sync::aref::ARef)) is dropped, possibly long after close(2).
+//! [`SockCore`] contains everything independent of `T`, for code below the socket layer.
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
@@ -21,9 +21,9 @@ use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::sync::Arc;
 use kernel::types::{NotThreadSafe, Opaque};
 
-/// `RCV_SHUTDOWN`: nothing more will be received.
+/// `RCV_SHUTDOWN`: the socket receives no more bytes.
 pub(crate) const RCV_SHUTDOWN: u8 = 1;
-/// `SEND_SHUTDOWN`: nothing more will be sent.
+/// `SEND_SHUTDOWN`: the socket sends no more bytes.
 pub(crate) const SEND_SHUTDOWN: u8 = 2;
 pub(crate) const SHUTDOWN_MASK: u8 = 3;
 
@@ -53,7 +53,7 @@ macro_rules! read_once {
 /// Writes a field that `read_once` reads (`WRITE_ONCE`).
 macro_rules! write_once {
     ($self:ident . $field:ident = $v:expr) => {
-        // SAFETY: As for `read_once`; readers of the field expect that it may change at any time.
+        // SAFETY: As for `read_once`; readers of the field tolerate a change at any time.
         unsafe { core::ptr::write_volatile(&raw mut (*$self.raw()).$field, $v) }
     };
 }
@@ -69,7 +69,7 @@ mod wait;
 /// # Invariants
 ///
 /// `c` is an initialised `struct sdp_h_sock` whose reference count is not zero while the object can
-/// be reached. This is the beginning of a [`Sock`].
+/// be reached. The object is the beginning of a [`Sock`].
 #[repr(transparent)]
 pub(crate) struct SockCore {
     c: Opaque<c::sdp_h_sock>,
@@ -106,7 +106,7 @@ impl SockCore {
     }
 }
 
-// SAFETY: As for `Sock`, which begins with it; `sk_free()` uses the right size.
+// SAFETY: As for `Sock`, which begins with the object; `sk_free()` uses the right size.
 unsafe impl AlwaysRefCounted for SockCore {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
@@ -141,8 +141,8 @@ impl<T: InNet> Deref for Sock<T> {
 
 // SAFETY: A `struct sock` may be used from any thread. The methods of `Sock` use only what the
 // network core allows without further locks or under the lock guard. A `Sock` is only made for a
-// `T` that is a `Family`, which is `Send` and `Sync`, as is the namespace data. (A bound on `T`
-// here would be circular for a `T` with references to other socks.)
+// `T` that is a `Family`, and `Family` and the namespace data are `Send` and `Sync`. (A bound on
+// `T` here would be circular if `T` contains references to other socks.)
 unsafe impl<T: InNet> Send for Sock<T> {}
 // SAFETY: As above.
 unsafe impl<T: InNet> Sync for Sock<T> {}
@@ -197,13 +197,13 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Returns the lock that the caller's caller holds, and releases.
+    /// Returns the lock that an outer caller holds and later releases.
     ///
     /// # Safety
     ///
-    /// This task holds the lock, and no other `Locked` of the sock is in use meanwhile.
+    /// This task holds the lock, and uses no other `Locked` of this sock meanwhile.
     pub(in crate::sys) unsafe fn held(sk: &'a SockCore) -> ManuallyDrop<Self> {
-        // INVARIANT: By the caller; the destructor does not run.
+        // INVARIANT: The caller holds the lock; the destructor does not run.
         ManuallyDrop::new(Locked {
             sk,
             _not_send: NotThreadSafe,
@@ -221,7 +221,7 @@ impl<'a> Locked<'a> {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) };
         let r = f();
-        // SAFETY: The sock is alive; INVARIANT: held again.
+        // SAFETY: The sock is alive. INVARIANT: this task holds the lock again.
         unsafe { c::lock_sock_nested(self.sk.raw(), 0) };
         r
     }

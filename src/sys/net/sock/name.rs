@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Addresses and ports of a socket, and limits of their choice.
+//! Addresses and ports of a socket, and the limits on choosing them.
 
 use super::SockCore;
 use crate::sys::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
@@ -10,13 +10,13 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 
 impl SockCore {
-    /// Returns true for a socket of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
+    /// Returns true for a socket of an IPv6 family: family 28, or `AF_INET6` with `IPPROTO_SDP`.
     pub(crate) fn is_v6(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET6 | AF_INET6_SDP)
     }
 
-    /// Returns true for a socket of `IPPROTO_SDP`, or accepted by one.
+    /// Returns true for a socket of `IPPROTO_SDP`, or one accepted from such a listener.
     pub(crate) fn is_either(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET | AF_INET6)
@@ -59,9 +59,9 @@ impl SockCore {
         unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
     }
 
-    /// Binds the socket to the interface `scope` of a link-local peer; 0: the socket's own.
-    /// `EINVAL`: no interface, or a different one is bound. Context: socket lock held, or the
-    /// socket has no other users.
+    /// Binds the socket to the interface `scope` of a link-local peer; 0 selects the socket's own
+    /// interface. `EINVAL`: no interface is given, or the socket is bound to another one. Context:
+    /// socket lock held, or the socket has no other users.
     pub(crate) fn bind_scope(&self, scope: u32) -> Result {
         // SAFETY: By the invariants the sock is alive.
         to_result(unsafe { c::sdp_h_bind_scope(self.raw(), scope as i32) })
@@ -77,11 +77,11 @@ impl SockCore {
         interface: i32,
     ) -> bool {
         let (local, remote) = (local.to_c(), remote.to_c());
-        // SAFETY: By the invariants the sock is alive; the addresses are read only.
+        // SAFETY: By the invariants the sock is alive; the function only reads the addresses.
         unsafe { c::sdp_h_tcp_is_anothers(self.raw(), &local, &remote, interface) }
     }
 
-    /// Returns the port that the socket holds, 0 for none.
+    /// Returns the port that the socket holds, 0 if none.
     pub(crate) fn port(&self) -> u16 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_num(self.raw()) }
@@ -92,7 +92,7 @@ impl SockCore {
         unsafe { c::sdp_h_set_num(self.raw(), port) }
     }
 
-    /// Returns true if an IPv6 socket accepts no IPv4 (`IPV6_V6ONLY`).
+    /// Returns true if an IPv6 socket accepts no IPv4 connections (`IPV6_V6ONLY`).
     pub(crate) fn v6_only(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { (*self.raw()).__sk_common.skc_ipv6only() != 0 }
@@ -106,7 +106,7 @@ impl SockCore {
         (low.clamp(1, 65535) as u16, high.clamp(1, 65535) as u16)
     }
 
-    /// Returns true if the administrator has reserved the port.
+    /// Returns true if the administrator has reserved the port (`ip_local_reserved_ports`).
     pub(crate) fn port_is_reserved(&self, port: u16) -> bool {
         // SAFETY: By the invariants the sock is alive, and so is its namespace.
         unsafe { c::inet_is_local_reserved_port(self.net().as_raw(), port) }
@@ -123,12 +123,12 @@ impl SockCore {
     }
 
     pub(crate) fn reuse_address(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive; a bit field changed by setsockopt(2) only.
+        // SAFETY: By the invariants the sock is alive; only setsockopt(2) changes this bit field.
         unsafe { (*self.raw()).__sk_common.skc_reuse() != 0 }
     }
 
     pub(crate) fn reuse_port(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive; setsockopt(2) changes this bit field.
+        // SAFETY: By the invariants the sock is alive; only setsockopt(2) changes this bit field.
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
     }
 

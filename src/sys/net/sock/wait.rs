@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting for a socket and waking waiters: sleeping calls, pollers, owners of `O_ASYNC`
+//! Waiting for a socket, and waking its waiters: sleeping calls, pollers, owners of `O_ASYNC`
 //! descriptors, workers and the timer.
 
 use super::{seq, SockCore};
@@ -22,7 +22,7 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), true) }
     }
 
-    /// Wakes all waiters in [`SockCore::sleep`], and one of those in [`SockCore::sleep_in_turn`].
+    /// Wakes all waiters in [`SockCore::sleep`], and one waiter in [`SockCore::sleep_in_turn`].
     /// Context: any.
     pub(crate) fn wake_one(&self) {
         seq::count(self.events());
@@ -30,7 +30,7 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the event number, to be read before the condition, for [`SockCore::sleep`].
+    /// Returns the event number for [`SockCore::sleep`]. Call this before checking the condition.
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -40,25 +40,25 @@ impl SockCore {
         unsafe { Atomic::from_ptr(&raw mut (*self.raw_helper()).events.counter) }
     }
 
-    /// Sleeps until [`SockCore::wake`] was called after `seq` was read.
+    /// Sleeps until [`SockCore::wake`] is called after `seq` was read.
     ///
     /// Returns the remaining time of `timeout`, in jiffies.
     ///
     /// # Errors
     ///
-    /// `ERESTARTSYS` or `EINTR`: a signal, as for socket calls with such a timeout.
+    /// `ERESTARTSYS` or `EINTR`: interrupted by a signal, as in all socket calls.
     pub(crate) fn sleep(&self, seq: i32, timeout: isize) -> Result<isize> {
         let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, false);
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] for one of several waiters: an event wakes only one of them.
+    /// [`SockCore::sleep`] as one of several waiters of which an event wakes only one.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
         let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true);
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] that only a fatal signal ends early.
+    /// [`SockCore::sleep`] that only a fatal signal interrupts.
     ///
     /// `EINTR`: a fatal signal. `ETIMEDOUT`: time-out.
     pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
@@ -69,7 +69,7 @@ impl SockCore {
         }
     }
 
-    /// [`SockCore::sleep`] without signals, for short waits.
+    /// [`SockCore::sleep`] that no signal interrupts, for short waits.
     pub(crate) fn sleep_through(&self, seq: i32, timeout: Jiffies) {
         self.sleep_in(seq, timeout as isize, TASK_UNINTERRUPTIBLE, false);
     }
@@ -79,13 +79,13 @@ impl SockCore {
         unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout, state, in_turn) }
     }
 
-    /// Queues the work function with these job bits. Context: any.
+    /// Sets these job bits and queues the work function. Context: any.
     pub(crate) fn schedule(&self, jobs: u32) {
-        // SAFETY: By the invariants work and jobs are initialised and the sock is alive.
+        // SAFETY: By the invariants work and jobs are initialised, and the sock is alive.
         unsafe { c::sdp_h_schedule(self.raw_helper(), jobs as i32) }
     }
 
-    /// Takes all job bits that were scheduled.
+    /// Returns and clears all scheduled job bits.
     pub(in crate::sys) fn take_jobs(&self) -> u32 {
         // SAFETY: `jobs` is an initialised atomic_t; the kernel's atomic exchange is used through
         // a reference to it as an `Atomic`, which has the same layout.
@@ -94,14 +94,14 @@ impl SockCore {
         jobs.xchg(0, Full) as u32
     }
 
-    /// Queues the timer function after at most `delay`. An earlier setting stays: the function then
-    /// runs too early, and sets the timer again.
+    /// Queues the timer function after at most `delay`. An earlier deadline stays: the function
+    /// then runs early and sets the timer again.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
     }
 
-    /// Cancels the timer, unless its function has begun.
+    /// Cancels the timer, unless its function already runs.
     pub(crate) fn clear_timer(&self) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_cancel_timer(self.raw_helper()) }
@@ -129,44 +129,44 @@ impl SockCore {
         unsafe { c::sdp_h_call_back(self.raw(), which) }
     }
 
-    /// Sends SIGURG to the owner: urgent data was announced.
+    /// Sends SIGURG to the socket's owner, since the peer has announced urgent data.
     pub(crate) fn send_sigurg(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_send_sigurg(self.raw()) }
     }
 
-    /// Sends SIGIO to the owner of an O_ASYNC descriptor: the peer has hung up.
+    /// Sends SIGIO to the owner of an `O_ASYNC` descriptor, since the peer has hung up.
     pub(crate) fn sigio_hup(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_WAITD as i32, c::POLL_HUP as i32) }
     }
 
-    /// Sends SIGIO to the owner of an O_ASYNC descriptor: connected.
+    /// Sends SIGIO to the owner of an `O_ASYNC` descriptor, since the socket is connected.
     pub(crate) fn sigio_out(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
-    /// Requests a call of [`SockCore::write_space`] for free space. The caller checks again.
+    /// Requests a call of [`SockCore::write_space`] once space is free. The caller checks again.
     pub(crate) fn want_space(&self) {
-        // SAFETY: By the invariants the sock is alive; in a socket call it is not orphaned.
+        // SAFETY: By the invariants the sock is alive; a socket in a socket call is not orphaned.
         unsafe { c::sdp_h_nospace(self.raw()) }
     }
 
     /// Returns true if [`SockCore::want_space`] was called since the last call of this function.
     pub(crate) fn take_want_space(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket`.
+        // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket` valid.
         unsafe { c::sdp_h_clear_nospace(self.raw()) }
     }
 
-    /// Returns true if another task than a waiting caller has to be notified of data.
+    /// Returns true if data has to be reported to other tasks than those in receive calls.
     pub(crate) fn is_watched(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_watchers(self.raw()) != c::sdp_h_watchers_SDP_H_NONE }
     }
 
-    /// Returns true if the socket has pollers, and [`SockCore::wake_pollers`] suffices: no owner
-    /// gets signals, and no callback belongs to a kernel user.
+    /// Returns true if the socket has pollers and [`SockCore::wake_pollers`] reaches every waiter:
+    /// no owner gets signals, and no callback belongs to a kernel user.
     ///
     /// Context: any.
     pub(crate) fn has_pollers(&self) -> bool {
@@ -174,7 +174,7 @@ impl SockCore {
         unsafe { c::sdp_h_watchers(self.raw()) == c::sdp_h_watchers_SDP_H_POLLERS }
     }
 
-    /// Wakes the pollers without an event mask, so that they poll again.
+    /// Wakes the pollers without an event mask, so that all poll the socket again.
     ///
     /// Context: any.
     pub(crate) fn wake_pollers(&self) {
@@ -183,7 +183,7 @@ impl SockCore {
     }
 }
 
-/// Returns the result of a sleep with this much of `timeout` left, or interrupted.
+/// Returns the result of a sleep that ended with this much of `timeout` left or by a signal.
 fn slept(left: isize, timeout: isize) -> Result<isize> {
     if left < 0 {
         return Err(interrupted(timeout));
@@ -195,7 +195,7 @@ fn slept(left: isize, timeout: isize) -> Result<isize> {
     }
 }
 
-/// Returns the error of a call with this timeout that a signal has interrupted.
+/// Returns the error of a call with this timeout after a signal.
 pub(crate) fn interrupted(timeout: isize) -> Error {
     match timeout {
         FOREVER => ERESTARTSYS,
@@ -205,7 +205,7 @@ pub(crate) fn interrupted(timeout: isize) -> Error {
 
 /// Returns true if other tasks are waiting for the current processor.
 pub(crate) fn cpu_contended() -> bool {
-    // SAFETY: Reads the current processor's state only.
+    // SAFETY: The function only reads state of the current processor.
     unsafe { c::sdp_h_is_crowded() }
 }
 
