@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Queue of a listener: connections ready for accept(2), and slots for connections being created.
+//! Queue of a listener: connections ready for accept(2), and places for connections being created.
 
 use super::{SdpSock, Socket};
 use crate::sys::net::sock::Unaccepted;
@@ -21,7 +21,7 @@ const PENDING: bool = true;
 
 /// Queue of a listener, made by listen(2). Protected by the connection's spinlock.
 pub(crate) struct Listener {
-    /// Keeps requests to the port coming.
+    /// Registration for connection requests to the port.
     listening: Option<Listening>,
     /// Reserved places, each with its connection once it is established.
     places: RBTree<Key, Option<Unaccepted<Socket>>>,
@@ -46,7 +46,7 @@ impl Listener {
         drop(self.listening.take());
     }
 
-    /// Takes the connection that has waited longest.
+    /// Removes the connection that has waited longest for accept(2).
     pub(crate) fn take(&mut self) -> Option<Unaccepted<Socket>> {
         self.waiting = self.waiting.checked_sub(1)?;
         self.taken = self.taken.saturating_sub(1);
@@ -76,7 +76,7 @@ impl BacklogSlot {
         let mut c = listener.connection();
         let backlog = listener.backlog() as usize;
         let l = c.listener.as_mut()?;
-        // one more than the backlog, as on TCP
+        // the queue may hold one connection more than the backlog, as on TCP
         if l.taken > backlog {
             return None;
         }

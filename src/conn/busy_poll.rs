@@ -2,9 +2,9 @@
 
 //! Time to poll before sleeping.
 //!
-//! A sleep and a wakeup often take longer than the reply itself. So a reader polls before it sleeps
-//! if recent bytes arrived soon, as long as no other task needs the processor. A [`BusyPoll`] holds
-//! the measurements of one socket.
+//! A sleep and a wakeup often take longer than the peer's reply. If recent bytes arrived soon, a
+//! reader polls before sleeping, unless another task needs the processor. A [`BusyPoll`] holds the
+//! measurements of one socket.
 
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::Delta;

@@ -95,12 +95,12 @@ impl Connection {
         act
     }
 
-    /// The connection is lost: the program gets `error`, the peer a DREQ.
+    /// Handles the loss of the connection: reports `error` to the program and sends a DREQ.
     pub(crate) fn done_with_error(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
         self.close_on(sk, CloseEvent::Failed, error, wakeups);
     }
 
-    /// A work request has failed, or was flushed.
+    /// Handles a work request that has failed or was flushed.
     pub(super) fn failed(&mut self, sk: &SdpSock, status: Status, wakeups: &mut Wakeups) {
         let error = Errno::of(status.error());
         if matches!(status, Status::Flushed) {
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Handles the end of the local peer's stream, once.
+    /// Handles the end of the stream of a local peer. Further calls have no effect.
     pub(crate) fn take_fin(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let link = self.living_link();
         if link.is_some_and(|l| l.peer_has_finished()) && !sk.peer_has_ended() {

@@ -3,7 +3,7 @@
 //! State machine of closing: for each state and event, the next state and the action.
 //!
 //! A stream ends with a DisConn after its last byte. When both directions have ended, the side that
-//! closed first disconnects (DREQ). The side that closed last disconnects if no DREQ arrives. Any
+//! closed first disconnects (DREQ). If no DREQ arrives, the side that closed last disconnects. Any
 //! other end of a connection is a reset: a DREQ without an SDP message.
 //!
 //! The actions are in [`close`](super::close). Independent of the kernel: `tests/host/conn`
@@ -14,7 +14,7 @@ use crate::sys::net::sock::State;
 /// Events that end a connection or advance its closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseEvent {
-    /// The program ends its stream: shutdown(2), or close(2) with everything read.
+    /// The program ends its stream by shutdown(2), or by close(2) without unread bytes.
     LocalFin,
     /// The peer's DisConn has arrived.
     PeerFin,
@@ -42,9 +42,9 @@ pub(crate) enum CloseEvent {
         by_peer: bool,
         both_ended: bool,
     },
-    /// The time limit for closing has passed.
+    /// The timeout of closing has expired.
     Deadline {
-        /// Set if bytes have arrived at the peer since the limit was set.
+        /// Set if the peer has received bytes since the timeout was started.
         moving: bool,
     },
 }
@@ -70,9 +70,9 @@ pub(crate) enum CloseAction {
     AwaitDisconnect,
     /// Wait for the peer's DisConn (`TCP_LINGER2`).
     AwaitFin,
-    /// Set the time limit for closing.
+    /// Start the timeout of closing.
     Limit,
-    /// Renew the time limit: the peer is receiving.
+    /// Restart the timeout of closing: the peer is receiving bytes.
     Prolong,
     /// Drop unsent bytes and the queue pair. Received bytes stay readable.
     Cut,
@@ -82,7 +82,7 @@ pub(crate) enum CloseAction {
     Fail,
     /// Disconnect: only the CM link is left.
     FailLink,
-    /// Drop the CM link without waiting for a reply, which the peer does not send.
+    /// Drop the CM link at once: the peer will not send a reply.
     Detach,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Closing {
     orphaned: bool,
     /// Set once the peer has acknowledged the DisConn.
     fin_acked: bool,
-    /// Set once the disconnect has begun, or is about to.
+    /// Set once the disconnect has begun or will begin next.
     teardown: bool,
 }
 
@@ -151,7 +151,7 @@ impl Closing {
                 match state {
                     FinWait1 if self.orphaned => self.await_fin(linger2),
                     FinWait1 => (FinWait2, CloseAction::Nothing),
-                    // this side closed first
+                    // this side has closed first
                     Closing => (Close, self.disconnect(CloseAction::Nothing)),
                     LastAck => (Close, CloseAction::AwaitDisconnect),
                     _ => (state, CloseAction::Nothing),
@@ -203,7 +203,7 @@ impl Closing {
         }
     }
 
-    /// Begins to disconnect. Returns `begun` if that has begun before.
+    /// Begins to disconnect. Returns `begun` if the disconnect has already begun.
     fn disconnect(&mut self, begun: CloseAction) -> CloseAction {
         match core::mem::replace(&mut self.teardown, true) {
             false => CloseAction::Disconnect,

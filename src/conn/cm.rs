@@ -12,8 +12,8 @@ use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
 
-/// Maximum number of rejects because of a stale connection in one connect attempt. Each reject
-/// destroys one stale connection at the peer.
+/// Maximum number of rejects for stale connections in one connect attempt. Each reject destroys one
+/// stale connection at the peer.
 const MOST_STALE: u8 = 64;
 /// Maximum number of retries with a smaller path MTU: five sizes exist, 256 to 4096 bytes.
 const MOST_MTU_STEPS: u8 = 4;
@@ -34,7 +34,7 @@ pub(crate) struct Cm {
     since: Jiffies,
     /// Number of rejects because of stale connections.
     stale: u8,
-    /// Number of refusals of the path MTU: the next request's is as many steps below the route's.
+    /// Number of refusals of the path MTU: steps of the next request's MTU below the route's.
     pub(super) mtu_steps: u8,
 }
 
@@ -55,7 +55,7 @@ impl Detached {
         }
     }
 
-    /// Drops them. Context: process, without the locks that upcalls take.
+    /// Drops the detached objects. Context: process, without the locks that upcalls take.
     pub(crate) fn destroy(self) {
         if let Some(link) = self.local {
             link.peer().disconnected(link.id(), true);
@@ -152,7 +152,7 @@ impl Connection {
         self.local.as_ref().and_then(Local::living)
     }
 
-    /// Returns true if the link is that of the current connection.
+    /// Returns true if the link belongs to the current connection.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
         self.cm.is_of(link) || self.living_link().is_some_and(|l| l.id() == link)
     }

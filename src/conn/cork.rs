@@ -28,7 +28,7 @@ impl Cork {
         self.lifted = true;
     }
 
-    /// Returns true if bytes are held back; `option` is `TCP_CORK`.
+    /// Returns true if partial messages are held back. `option`: the value of `TCP_CORK`.
     pub(crate) fn holds(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
     }

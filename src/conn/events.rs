@@ -2,13 +2,13 @@
 
 //! Pending completion events, and the choice of the task that polls the queues.
 //!
-//! A completion event arrives in a context that must not poll. A caller that waits in a socket call
-//! polls first of all: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7))
-//! are woken for any event and poll themselves. A worker polls if no poller waits either, and for
-//! work that must continue while the program runs. [`Events`] decides this without a lock. The
-//! event side sets the pending event, then checks for waiters and unfinished work. The side that
-//! waits clears its registration or reports unfinished work, then takes pending events. At least
-//! one side sees the write of the other, so no event is lost.
+//! A completion event arrives in a context that must not poll. A task that waits in a socket call
+//! polls first: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7)) are
+//! woken for any event and poll themselves. A worker polls if no task waits, and for work that must
+//! continue while the program runs. [`Events`] decides this without a lock. The event side sets the
+//! pending event, then checks for waiters and unfinished work. The side that waits clears its
+//! registration or reports unfinished work, then takes pending events. At least one side reads the
+//! value that the other side has written, so no event is lost.
 //!
 //! `tests/host/loom` compiles this file and tries all orders.
 
@@ -25,7 +25,7 @@ pub(crate) enum Queue {
 pub(crate) enum Notify {
     /// Waiting callers, which have to be woken.
     Caller,
-    /// The pollers: woken unconditionally by the caller.
+    /// The pollers, which the caller wakes unconditionally.
     Poller,
     Worker,
     /// Another task, which has already taken the event.
@@ -34,7 +34,7 @@ pub(crate) enum Notify {
 
 /// Result of [`Events::take`].
 pub(crate) struct Pending {
-    /// Set if there was an event of the receive queue.
+    /// Set if the pending events include one of the receive queue.
     pub(crate) receive: bool,
     /// Set if the pollers were woken for all these events, or are being woken.
     pub(crate) to_pollers: bool,
@@ -84,8 +84,8 @@ impl Events {
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
             return Notify::Worker;
         }
-        // From now on a poller may take the event without waking other pollers. So the caller wakes
-        // all pollers, even if the socket's state has changed since.
+        // From now on a poller may take the event without waking other pollers. The caller of this
+        // function wakes all pollers, even if the socket's state has changed since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
             Ok(_) => Notify::Poller,
             Err(_) => Notify::Taker,
@@ -117,13 +117,13 @@ impl Events {
         })
     }
 
-    /// Returns true if there are pending events.
+    /// Returns true if events are pending.
     pub(crate) fn are_noted(&self) -> bool {
         self.receive.load(Relaxed) != 0 || self.send.load(Relaxed) != 0
     }
 
-    /// Registers a caller that is about to wait. The caller polls once more before it waits: an
-    /// earlier event may be on its way to a worker.
+    /// Registers a caller that is about to wait. The caller polls once more before waiting: a
+    /// worker may be about to handle an earlier event.
     pub(crate) fn enter(&self) {
         self.waiters.fetch_add(1, Full);
     }
@@ -132,14 +132,14 @@ impl Events {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    /// Unregisters a caller that has waited, which polls once more: events may be left to it.
+    /// Unregisters a caller after its wait. The caller polls once more: events may be left.
     pub(crate) fn leave(&self) {
         self.waiters.fetch_sub(1, Full);
     }
 }
 
-/// Returns the result of the `first` check for send space if it has found some. Otherwise registers
-/// a waiter (`register`) and checks again (`check`): space that appears later is notified.
+/// Returns the result of the `first` check if that has found send space. Otherwise registers a
+/// waiter (`register`) and checks again (`check`): later space causes a notification.
 pub(crate) fn last_check<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,

@@ -38,8 +38,7 @@ impl Route {
 /// State of the choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// No choice: a socket of families 27 and 28, one that accept(2) has returned, or one that
-    /// connects or listens by SDP alone.
+    /// No choice: the socket is of family 27 or 28, was returned by accept(2), or uses SDP alone.
     Settled,
     /// No connect(2) has begun. The socket may listen.
     Open,
@@ -68,9 +67,9 @@ pub(crate) struct Fallback {
     pub(crate) to: Option<Address>,
     /// Set once the connection request is sent.
     pub(crate) requested: bool,
-    /// Reason that SDP failed, or that the socket uses TCP.
+    /// Reason why SDP has failed, or why the socket uses TCP.
     pub(crate) why: FallbackReason,
-    /// Next listener that accept(2) takes a connection from: TCP's if true.
+    /// Toggled by each accept(2): if true, the call checks the TCP listener first.
     pub(crate) tcp_next: bool,
 }
 
@@ -98,7 +97,7 @@ impl Fallback {
         }
     }
 
-    /// Resets the choice when no connection or attempt is left: another connect(2) may follow.
+    /// Resets the choice once no connection or attempt is left: connect(2) may follow.
     pub(crate) fn dissolve(&mut self) {
         if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
             self.phase = Phase::Open;
@@ -116,7 +115,7 @@ impl Fallback {
 }
 
 impl Connection {
-    /// Returns the choice and its reason in words.
+    /// Returns the text for the choice and its reason.
     pub(crate) fn choice(&self) -> &'static str {
         match self.fallback.phase {
             Phase::Settled | Phase::Sdp => "SDP",
@@ -187,7 +186,7 @@ named_enum! {
         NoAnswer = "TCP: no answer",
         /// TCP: SDP failed for another reason.
         Failed = "TCP: failed",
-        /// TCP: one of these reasons is cached for the peer.
+        /// TCP: an earlier failure of SDP is cached for the peer.
         Remembered = "TCP: remembered",
         /// TCP: chosen by the program (`SDP_ROUTE`).
         Chosen = "TCP: chosen",

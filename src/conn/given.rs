@@ -2,8 +2,8 @@
 
 //! Receive buffers with pages that a pipe got (splice(2)).
 //!
-//! An empty one stays counted (`max_buffer_memory`) and mapped, and is posted again when nobody
-//! else uses its pages. When the connection ends, the pages belong to the pipe alone.
+//! An empty buffer stays charged (`max_buffer_memory`) and mapped. The buffer is posted again once
+//! nothing else uses its pages. When the connection ends, the pages belong to the pipe alone.
 
 use super::Connection;
 use crate::memory::pressure;

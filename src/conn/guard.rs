@@ -2,8 +2,8 @@
 
 //! Guard of the connection's lock: the only place that takes and releases it.
 //!
-//! Work under the lock may require wakeups of other tasks, which must not run under the lock.
-//! Wakeups are collected as [`Wakeups`], and the guard's drop delivers them after the unlock.
+//! Work under the lock may require wakeups of other tasks. Wakeups must not happen under the lock.
+//! The holder collects wakeups as [`Wakeups`]; the guard's drop delivers them after the unlock.
 
 use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
@@ -66,14 +66,14 @@ impl<'a> Guard<'a> {
         connection.run(sk, wakeups);
     }
 
-    /// [`Guard::progress`], called by a poller. Pollers that an event has already woken are not
+    /// Variant of [`Guard::progress`] for pollers. Pollers that an event has already woken are not
     /// woken again: epoll would report a second edge.
     pub(crate) fn progress_of_poller(&mut self) {
         self.deliver.polls = true;
         self.progress();
     }
 
-    /// Wakes callers that wait for memory, if all sockets together no longer exceed the limit.
+    /// Wakes callers that wait for memory if the buffers of all sockets no longer exceed the limit.
     pub(crate) fn check_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
         c.has_space_again(sk, wakeups);
@@ -82,7 +82,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Ends a call's use of the peer's adverts: the next waiting call may use the rest.
+    /// Ends a call's use of the peer's adverts: the next waiting call may use the unread ones.
     pub(crate) fn leave_advert(&mut self) {
         let (c, wakeups, sk) = self.split();
         if c.next_advert().is_some() {
@@ -102,7 +102,7 @@ impl<'a> Guard<'a> {
         self.deliver.wakeups.add(Wakeup::State);
     }
 
-    /// Notifies waiters of the error of a failed connection attempt.
+    /// Wakes waiting calls to return the error of a failed connection attempt.
     pub(crate) fn is_not_made(&mut self) {
         self.deliver.wakeups.add(Wakeup::State);
         self.deliver.wakeups.add(Wakeup::Error);
@@ -164,8 +164,8 @@ impl Deliver<'_> {
         }
     }
 
-    /// Allocates receive buffers and releases memory, until neither step causes the other. Pollers
-    /// are woken again after each hold of the lock: they may have polled in between.
+    /// Allocates receive buffers and releases memory, until neither step causes the other. Wakes
+    /// the pollers again after each hold of the lock, since pollers may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.has(Wakeup::Buffers) || wakeups.has(Wakeup::Released) {
@@ -173,7 +173,7 @@ impl Deliver<'_> {
                 zcopy::memory::release_blocks(sk);
             }
             if wakeups.take(Wakeup::Buffers) {
-                // the memory may be for the program, or for a worker
+                // either the program or a worker may wait for the memory
                 let found = rx_buffers::stock(sk, GFP_NOWAIT);
                 self.polls &= found.is_empty();
                 wakeups.merge(found);

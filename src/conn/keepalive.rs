@@ -16,18 +16,18 @@ use kernel::prelude::*;
 pub(crate) struct Liveness {
     /// Time of the last message from the peer.
     pub(crate) last: Jiffies,
-    /// Time of the last acknowledged bytes, or at which bytes began to wait.
+    /// Time of the last acknowledgement, or the time at which bytes began to wait for one.
     pub(crate) last_progress: Jiffies,
     /// Keepalive probes sent since the last message from the peer.
     pub(crate) probes: u32,
     /// Number of completed sends at the last check by [`check_acks`].
     completions: Wrapping<u64>,
-    /// Number of checks since the last new completion; by iWARP, of first probes.
+    /// Number of checks since the last new completion. On iWARP: number of first probes.
     silent: u32,
 }
 
 const ACK_LOOKS: u32 = 3;
-/// Time before the first probe of a new connection by iWARP. Doubled for each of three.
+/// Time before the first of three probes of a new iWARP connection. Doubles with each probe.
 const FIRST_PROBE: Jiffies = milliseconds(50);
 
 impl Liveness {
@@ -82,7 +82,7 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
 
 /// Returns the time of the next keepalive probe.
 pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // also if one of the streams has ended, as on TCP
+    // probes continue after the end of one stream, as on TCP
     let unconnected = matches!(
         sk.state(),
         State::Close | State::Listen | State::SynSent | State::SynRecv
@@ -108,8 +108,8 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
     )
 }
 
-/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`, where the own
-/// adapter retries without end (rxe).
+/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`. Needed for
+/// devices that retry without end (rxe).
 pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
@@ -148,9 +148,9 @@ impl Connection {
         }
     }
 
-    /// By iWARP, probes the peer three times until it has sent a message. A siw that has sent its
-    /// MPA reply may miss the first bytes until others follow (docs/kernel-notes.md). `due`: it is
-    /// time for the next probe.
+    /// On iWARP, probes the peer up to three times, until the peer has sent a message. After its
+    /// MPA reply, siw may miss the first bytes until more bytes follow (docs/kernel-notes.md).
+    /// `due`: the time of the next probe has come.
     pub(crate) fn probe_first(&mut self, sk: &SdpSock, due: bool) {
         let protocol = self.protocol.as_ref();
         let unheard = protocol.is_some_and(|p| p.mseq_received() == 0);
@@ -159,7 +159,7 @@ impl Connection {
             return;
         };
         if due {
-            // a failure is reported by the next message
+            // if the probe fails, posting the next message reports the error
             let _ = endpoint.probe().and_then(|()| endpoint.flush());
         }
         if self.alive.silent < ACK_LOOKS {
@@ -181,14 +181,14 @@ impl Connection {
     }
 }
 
-/// Probes the peer's adapter; its program is not involved.
+/// Probes the peer's adapter. The peer's program does not notice the probe.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
     };
     let unanswered = endpoint.probes() > 0;
     if c.alive.probes > 0 && !unanswered {
-        // the last probe had a reply
+        // the peer has replied to the last probe
         c.alive.received(jiffies());
     } else if unanswered && c.alive.probes >= c.options.timers(sk).keep_count {
         c.is_unanswered(sk, wakeups);
@@ -200,7 +200,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.alive.probes = c.alive.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
-            // with that many requests in flight the transport itself probes
+            // with this many requests in flight, the transport itself probes the peer
             Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
             _ => {}
         }

@@ -8,8 +8,8 @@
 //! polls the completion queues, lets the protocol decide and posts requests. The drop of the guard
 //! delivers the wakeups.
 //!
-//! The socket calls, the upcalls of the transport and the timer are above this, in `socket/`;
-//! nothing here depends on them.
+//! The layer above, `socket/`, contains the socket calls, the upcalls of the transport and the
+//! timer. This layer does not depend on `socket/`.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
@@ -78,12 +78,12 @@ use kernel::sync::{Arc, SetOnce, SpinLock};
 pub(crate) const FIRST_WINDOW: u16 = 8;
 /// Maximum number of completions handled under one hold of the lock.
 const BUDGET: u32 = 64;
-/// Time after which a sender checks for memory again; TCP waits up to 200 ms.
+/// Time after which a sender without memory retries; TCP waits up to 200 ms.
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
-/// Maximum time until pollers poll themselves. After that a worker polls, since a call of the peer
-/// may wait for a reply, for [`zcopy`]'s `CANCEL_TIME` at most.
+/// Time that woken pollers have to poll the completion queues. Afterwards a worker polls: a call of
+/// the peer may wait for a reply, for at most [`zcopy`]'s `CANCEL_TIME`.
 const POLLERS_TIME: Jiffies = milliseconds(500);
 /// Flag in the cookie of a send: the message is the DisConn.
 const FIN: u64 = 1 << 63;
@@ -120,7 +120,7 @@ pub(crate) struct Socket {
     events: Events,
     /// Number of waiting callers that have read everything.
     pub(crate) readers: Atomic<i32>,
-    /// Number of callers that wait for space to write ([`wait::SpaceWanted`]).
+    /// Number of callers that wait for send space ([`wait::SpaceWanted`]).
     writers: Atomic<i32>,
     /// Measurements for polling of readers before they sleep.
     busy_poll: BusyPoll,
@@ -168,7 +168,7 @@ impl SdpSock {
         self.data().peer_ended.load(Relaxed)
     }
 
-    /// Returns true if there may be completions that were not polled.
+    /// Returns true if unpolled completions may exist.
     pub(crate) fn may_have_completions(&self) -> bool {
         self.data().events.are_noted()
     }
@@ -191,12 +191,12 @@ impl SdpSock {
 pub(crate) struct Connection {
     /// Endpoint of the transport; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
-    /// Local connection, if this is one, until the socket is closed.
+    /// State of a local connection, until the socket is closed.
     pub(crate) local: Option<Local>,
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
-    /// Messages that arrive, on a socket of `SOCK_SEQPACKET`.
+    /// Boundaries of received messages, on a `SOCK_SEQPACKET` socket.
     pub(crate) records: Option<Records>,
     pub(crate) tx: SendQueue,
     pub(crate) rx: ReceiveQueue,
@@ -338,10 +338,10 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            // Only calls add blocks: if none is posted now, none is until this function ends.
+            // Only calls add blocks: if no block is posted now, this function will post none.
             let zcopy = self.zcopy.has_posted();
             if zcopy {
-                // Saves a pass if the invalidations complete at once. `transmit` repeats the error.
+                // Saves a pass if invalidations complete at once. `transmit` repeats the error.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
@@ -354,7 +354,7 @@ impl Connection {
             self.transmit(sk, wakeups, zcopy);
             let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
             if budget.is_empty() {
-                // releases the lock, and lets other tasks use the processor
+                // a worker continues later, so that other tasks get the lock and the processor
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
@@ -396,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// Notifies waiters if there is space again.
+    /// Notifies waiting callers and pollers once the send queue has space again.
     fn has_space_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let wanted = self.space_wanted || sk.is_space_wanted();
         if wanted && self.writable(sk) {
@@ -429,7 +429,7 @@ impl Connection {
         pressure::is_exhausted() && !self.tx.needs_little()
     }
 
-    /// Sets a timer in that case, since other sockets may free memory without a notification.
+    /// Starts a timer if memory is missing: other sockets may free some without notification.
     pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
         if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
             self.set_timer(sk, Timer::Space, SPACE_PAUSE);

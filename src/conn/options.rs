@@ -8,18 +8,18 @@ use crate::sys::bindings as c;
 use crate::sys::net::params::{self, Params};
 use kernel::sync::Arc;
 
-/// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
+/// Minimum size of zero-copy sends (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threshold {
     Never,
     /// Zero copy for sends of at least this many bytes.
     From(usize),
-    /// Sends of at least [`SMALLEST_ZCOPY`] bytes, if measurements show a gain.
+    /// Zero copy for sends of at least [`SMALLEST_ZCOPY`] bytes, if measurements show a gain.
     Adaptive,
 }
 
 impl Threshold {
-    /// Returns the least number of bytes, if any.
+    /// Returns the minimum size of zero-copy sends in bytes, if any.
     pub(crate) fn bytes(self) -> Option<usize> {
         match self {
             Threshold::Never => None,
@@ -91,7 +91,7 @@ impl Options {
         }
     }
 
-    /// Returns the times and counts in effect: of the option, else of the module or the namespace.
+    /// Returns the effective times and counts: of the socket, else the module or namespace.
     pub(crate) fn timers(&self, sk: &SdpSock) -> c::sdp_h_tcp_timers {
         let t = sk.tcp_timers();
         let idle = match self.params.sdp_keepalive_time() {

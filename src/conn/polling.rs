@@ -8,7 +8,7 @@ use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::Arming;
 
-/// Callers that poll a connection's queues, which store whether they are armed ([`Arming`]).
+/// State of polling a connection's queues: polling callers, and armed notification ([`Arming`]).
 pub(crate) struct Polling {
     /// Callers that poll instead of waiting for a notification.
     callers: u32,
@@ -26,8 +26,8 @@ impl Polling {
 }
 
 impl SdpSock {
-    /// Prepares another connect: until it is established, a worker handles the events. Called under
-    /// the connection's lock.
+    /// Prepares another connect: a worker handles the events until the connection is established.
+    /// Called under the connection's lock.
     pub(crate) fn begins_anew(&self) {
         // no event of the previous connection can be pending
         let _ = self.data().events.set_unfinished(true);
@@ -35,8 +35,8 @@ impl SdpSock {
 }
 
 impl Connection {
-    /// Arms the notifications; that of send completions only if `wait_sent`. Returns false if a
-    /// completion has arrived meanwhile.
+    /// Arms the receive notification and, if `wait_sent`, that of send completions. Returns false
+    /// if a completion has arrived meanwhile.
     pub(super) fn arm(&mut self, wait_sent: bool) -> bool {
         let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
@@ -47,7 +47,7 @@ impl Connection {
     }
 
     /// Registers a caller that polls the queues. Returns false if polling is of no use.
-    /// [`Self::end_polling`] undoes this.
+    /// [`Self::end_polling`] unregisters the caller.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let polls = self.endpoint.is_some();
         self.polling.callers = self.polling.callers.saturating_add(polls.into());
@@ -60,7 +60,7 @@ impl Connection {
         self.polling.callers = self.polling.callers.saturating_sub(1);
     }
 
-    /// Returns true if there is a completion that makes progress.
+    /// Returns true if a completion is pending that makes progress.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk) || self.zcopy.is_busy();
         let endpoint = self.endpoint.as_mut();
@@ -84,9 +84,9 @@ impl Connection {
         self.polling.armed &= !events.receive;
     }
 
-    /// Returns true if the next completion makes progress without any call: the connection is
-    /// being set up or closed, bytes are unsent, or blocks are posted. Send completions are
-    /// separate ([`Self::waits_for_completion`]).
+    /// Returns true if the next completion makes progress without any call: the connection is being
+    /// set up or closed, bytes are unsent, or blocks are posted. [`Self::waits_for_completion`]
+    /// covers send completions.
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
@@ -95,8 +95,8 @@ impl Connection {
             || self.held.is_some()
     }
 
-    /// Returns true if nothing can be sent until the peer grants credits, which is notified. In
-    /// that state queueing more bytes has no effect.
+    /// Returns true if nothing can be sent until the peer grants credits, which cause a
+    /// notification. In that state queueing more bytes has no effect.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Stall::Credits) && self.polling.armed && !sk.data().events.are_noted()
     }

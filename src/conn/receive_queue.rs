@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Bytes that a connection has received and no call has read.
+//! Received bytes that no call has read yet.
 //!
 //! Bytes stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
 //! part. A receive call takes the memory of the first buffer out of the queue, copies from it
@@ -19,8 +19,8 @@ use core::ops::Range;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
-/// Initial capacity in buffers: about the maximum number of posted ones. More capacity needs an
-/// allocation that cannot sleep; if it fails, the peer has to wait.
+/// Initial capacity in buffers: about the maximum number of posted buffers. More capacity needs an
+/// atomic allocation; if that fails, the peer has to wait.
 const SLOTS: usize = 32;
 /// Maximum number of buffers in the queue.
 const MAX_SLOTS: usize = 4096;
@@ -54,7 +54,7 @@ impl ReceiveQueue {
         self.memory
     }
 
-    /// Returns the number of messages that the queue may still take, memory permitting.
+    /// Returns the number of messages that may be added to the queue, if memory is available.
     pub(crate) fn most_more(&self) -> u16 {
         MAX_SLOTS.saturating_sub(self.buffers.len()) as u16
     }
@@ -70,7 +70,7 @@ impl ReceiveQueue {
                     .is_ok())
     }
 
-    /// Adds a message's payload. Returns its buffer if the bytes were merged into another one.
+    /// Adds a message's payload. Returns its buffer if the bytes were merged into another.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl ReceiveQueue {
         self.consumed(memory, 1)
     }
 
-    /// Takes out the memory of the byte at position `at`, and returns it with the range of the
-    /// bytes from there on. The caller holds the socket lock, and ends the access by
+    /// Takes out the memory with the byte at position `at`. Returns the memory and the range of the
+    /// bytes from `at` on. The caller holds the socket lock, and ends the access by
     /// [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
     #[inline]
     pub(crate) fn take(&mut self, at: u64) -> Option<(Memory, Range<usize>)> {
@@ -143,7 +143,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Puts the first buffer's memory back after `n` bytes were read. Returns an empty buffer.
+    /// Puts the first buffer's memory back after `n` bytes were read. Returns it if empty.
     #[inline]
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;
@@ -164,7 +164,7 @@ impl ReceiveQueue {
     /// # Errors
     ///
     /// `EPROTO`: earlier bytes are in the queue. The protocol excludes this: readers take queued
-    /// bytes first, and a message with payload voids the advert of their memory.
+    /// bytes first, and a message with payload cancels the advert of a reader's memory.
     pub(super) fn passed(&mut self, n: usize) -> Result {
         if n > 0 && self.unread.bytes() > 0 {
             return Err(EPROTO.into());
@@ -184,7 +184,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Appends the bytes of `from` to those of `to`, if there is space.
+/// Appends the bytes of `from` to those of `to`, if `to` has space.
 fn append(to: &mut Buffer, from: &Buffer) -> bool {
     let (at, n) = (to.offset.saturating_add(to.len) as usize, from.len as usize);
     let Some(bytes) = from

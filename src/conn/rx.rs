@@ -129,7 +129,7 @@ impl Connection {
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
         if self.closing.is_orphaned() {
-            // as on TCP: bytes that cannot be read any more cause a reset
+            // as on TCP: bytes that the program can no longer read cause a reset
             return Err(ECONNRESET);
         }
         let payload = &message.payload;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive buffers of a connection: number, size and allocation. Larger ones (ChRcvBuf), and the
+//! Receive buffers of a connection: number, size and allocation. Larger buffers (ChRcvBuf), and the
 //! minimum after a failed allocation, are allocated where sleeping is allowed.
 
 use super::local::Local;
@@ -25,26 +25,26 @@ use kernel::sync::Arc;
 
 /// Large receive buffers that are allocated together when a connection switches to large ones.
 const FIRST_LARGE: u16 = 8;
-/// Maximum number of spare buffers: after the reading of a long queue, further ones are freed.
+/// Maximum number of spare buffers. When a long queue has been read, excess buffers are freed.
 const MOST_SPARE: usize = 128;
 /// Number of buffers allocated together.
 const BATCH: usize = 8;
-/// Number of large buffers, posted and unread, unless the program sets `SO_RCVBUF`. Fewer would
-/// stop the sender and wake it more often.
+/// Number of large buffers, posted and unread, unless the program sets `SO_RCVBUF`. Fewer buffers
+/// would make the sender stop and wake up more often.
 const LARGE_WINDOW: u16 = 16;
 
-/// Number of receive buffers that fit into the program's `SO_RCVBUF`.
+/// Minimum number of receive buffers that must fit into the program's `SO_RCVBUF`.
 const LEAST_UNREAD: usize = 8;
 
-/// Receive buffers posted however much is unread, for the peer's control messages.
+/// Minimum number of posted receive buffers, for the peer's control messages.
 const LAST_BUFFERS: u16 = 2;
-/// Receive buffers posted while nothing is unread, however small `SO_RCVBUF` is.
+/// Minimum number of receive buffers posted while nothing is unread, even if `SO_RCVBUF` is small.
 const LEAST_BUFFERS: u16 = 4;
 /// First and longest pause before a failed allocation is retried.
 const FIRST_PAUSE: Jiffies = milliseconds(4);
 const LONGEST_PAUSE: Jiffies = milliseconds(1000);
 
-/// Connections with large receive buffers in the whole module.
+/// Number of connections with large receive buffers, in all namespaces.
 static LARGE: Atomic<i32> = Atomic::new(0);
 
 /// Permission for receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
@@ -70,7 +70,7 @@ impl Drop for LargeRight {
 }
 
 /// Returns the initial size of a connection's receive buffers, and the permission for large ones.
-/// An OFED peer (`for_ever`) never requests larger ones, so it has large ones from the beginning.
+/// OFED peers (`for_ever`) never request larger buffers, and begin with large ones.
 pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
     let most = params::rcvbuf_initial_size().max(MIDDLE_CHUNK as i32);
     let first = (sk.params().rcvbuf_initial_size().min(most) as usize).next_power_of_two();
@@ -84,8 +84,8 @@ pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRi
     }
 }
 
-/// Returns the largest useful size of receive buffers. Unread data counts by whole buffers, so
-/// large ones under a fixed `SO_RCVBUF` would stop the peer after two messages, even short ones.
+/// Returns the largest useful size of receive buffers. Unread data counts by whole buffers: with a
+/// fixed `SO_RCVBUF`, large buffers would stop the peer after two messages, even short ones.
 fn largest(sk: &SdpSock) -> usize {
     if !sk.rcvbuf_is_fixed() {
         return LARGE_CHUNK;
@@ -102,10 +102,10 @@ pub(crate) struct RxBuffers {
     pub(super) given: KVec<Buffer>,
     /// Size of each buffer in bytes.
     size: u32,
-    /// Number to keep posted while the reader keeps up.
+    /// Number of buffers to keep posted while the reader keeps up.
     window: u16,
-    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while, for lack
-    /// of memory, the peer has too few buffers to send: only a timer restarts it.
+    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Nonzero while lack
+    /// of memory leaves the peer too few buffers to send: only the timer retries.
     pause: Jiffies,
     /// Permission for large buffers.
     large: Option<LargeRight>,
@@ -126,7 +126,7 @@ impl RxBuffers {
         }
     }
 
-    /// State of a new connection, with capacity for spare buffers of this size.
+    /// Sets the state of a new connection, with capacity for spare buffers of this size.
     pub(super) fn begin(&mut self, spare: KVec<Buffer>, size: u32) {
         (self.spare, self.size) = (spare, size);
     }
@@ -144,18 +144,18 @@ impl RxBuffers {
         self.size
     }
 
-    /// Doubles the number to keep posted, as far as the receive queue allows.
+    /// Doubles the number of buffers to keep posted, as far as the receive queue allows.
     pub(super) fn grow(&mut self, endpoint: &Endpoint) {
         let most = endpoint.receive_slots();
         self.window = self.window.saturating_mul(2).min(most);
     }
 
-    /// Returns the number to keep posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which `unread`
-    /// are in use. `advert`: the peer has advertised, and may need credits for a cancel.
+    /// Returns the number of buffers to keep posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which
+    /// `unread` are in use. `advert`: the peer has advertised, and may need credits for a cancel.
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
-            // Reached only if the peer has spent its last credits on payload: no buffers are added.
+            // The peer has spent its last credits on payload, so no buffers are added.
             return 0;
         }
         let left = rcvbuf.saturating_sub(unread);
@@ -200,7 +200,7 @@ impl Connection {
             return false;
         };
         let wanted = self.there(endpoint) < LEAST_BUFFERS.into() || !pressure::is_exhausted();
-        // slots for the minimum exist from the beginning
+        // the vector has slots for the minimum from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
             && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
@@ -269,8 +269,8 @@ impl Connection {
         self.rx_buffers.target(sk.rcvbuf(), self.readable(), advert)
     }
 
-    /// Returns the memory of unread data; 0 before the end of the first message has arrived, since
-    /// nobody can read it.
+    /// Returns the memory of unread data. Returns 0 until the first message is complete, since no
+    /// call can read a part of it.
     fn readable(&self) -> usize {
         match &self.records {
             Some(records) if !records.has_whole() => 0,
@@ -278,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a quarter of the buffers is missing: posting one costs as much as all.
+    /// Returns true if a quarter of the buffers is missing: posting one costs as much as many.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
@@ -292,8 +292,8 @@ impl Connection {
             && !self.both_ended()
     }
 
-    /// Posts the missing receive buffers, if enough are missing. Buffers are allocated without the
-    /// lock: sets a wakeup if too few are spare.
+    /// Posts the missing receive buffers, if enough are missing. Sets a wakeup if too few buffers
+    /// are spare, since buffers are allocated without the lock.
     pub(crate) fn refill(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if !self.wants_refill(sk) {
             return;
@@ -341,7 +341,7 @@ impl Connection {
 }
 
 /// Returns true if buffers `mapped` without the connection's lock belong to this endpoint. The
-/// socket may have a new connection meanwhile.
+/// socket may have started a new connection meanwhile.
 fn is_of(endpoint: &Endpoint, mapped: &Arc<Mapper>) -> bool {
     Arc::ptr_eq(endpoint.mapper(), mapped)
 }
@@ -385,11 +385,11 @@ pub(crate) fn resize(sk: &SdpSock) {
     let size = size.min(largest(sk));
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
-    // smaller blocks, or the permission for them, may be available when large ones are not
+    // smaller buffers may be available when memory or permission for large ones is not
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
-        // only these buffers remain once the current ones are used up
+        // only the new buffers remain once the current buffers are used up
         .find_map(|size| Some((size, first_buffers(size, &mapper).ok()?)));
     {
         let mut c = sk.connection();

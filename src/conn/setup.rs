@@ -16,13 +16,13 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// MaxAdverts that this module announces. Above 1: this marks peers that run this module.
+/// MaxAdverts that this module announces. A value above 1 identifies peers that run this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 pub(crate) const SEND_BUFFER: usize = 1024 * 1024;
 /// Smallest MaxMessage, whatever `SO_RCVBUF` is.
 const LEAST_MESSAGE: usize = 256 * 1024;
-/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
+/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for 6 retries; the connection manager
 /// repeats a request for a shorter time.
 const TCP_SYN_RETRIES: u32 = 6;
 
@@ -49,8 +49,8 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     config
 }
 
-/// Makes the protocol's state of a new connection with receive buffers of `size` bytes. `peer`: its
-/// receive size, MaxAdverts and credits. Messages are copied.
+/// Creates the protocol state of a new connection with receive buffers of `size` bytes. `peer`: the
+/// peer's receive size, MaxAdverts and credits.
 pub(crate) fn protocol(
     sk: &SdpSock,
     endpoint: &Endpoint,

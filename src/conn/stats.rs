@@ -3,7 +3,7 @@
 //! Counters.
 //!
 //! The connection's lock protects its counters. The namespace keeps the sum of destroyed
-//! connections; a reader of `/proc/net/sdpstats` adds the existing ones.
+//! connections; a read of `/proc/net/sdpstats` adds the counters of existing connections.
 
 use super::FallbackReason;
 use crate::memory::protect::Refusal;
@@ -84,7 +84,7 @@ counters! {
     /// Enlargements of the receive buffers on the peer's request.
     resizes,
     keepalive_probes,
-    /// Connections that the peer has suspended, and that are therefore closed.
+    /// Connections closed because the peer has suspended them (SuspComm).
     suspended,
     /// Connections that the transport lost.
     transport_errors,
@@ -110,9 +110,9 @@ counters! {
     direct_written,
     /// Bytes received that the peer wrote into a reader's memory by RDMA.
     direct_filled,
-    /// WRITEs that were queued behind another one.
+    /// RDMA WRITEs queued while another one was in flight.
     direct_queued,
-    /// Times that blocks crossed a SinkAvail and were written to that memory.
+    /// Times that blocks crossed a SinkAvail, and were written to the advertised memory.
     direct_void,
     /// Own blocks that the peer did not read completely.
     direct_returned,
@@ -132,9 +132,9 @@ counters! {
     pin_unlockable,
     /// Times that memory was still pinned from an earlier call.
     pin_hits,
-    /// Pages pinned now for sending; used only in sums.
+    /// Pages currently pinned for sending; used only in sums.
     pinned_send,
-    /// Pages pinned now for receiving; used only in sums.
+    /// Pages currently pinned for receiving; used only in sums.
     pinned_receive,
 }
 

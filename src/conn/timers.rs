@@ -3,7 +3,7 @@
 //! Table of a connection's deadlines; the socket's one kernel timer is set to the earliest.
 //! Independent of the kernel: `tests/host/conn` compiles this file, too.
 //!
-//! Jiffies wrap around: a time is past if it is less than half of the range before now.
+//! Jiffies wrap around: a deadline is past if it is less than half of the range before now.
 
 use crate::sys::time::Jiffies;
 
@@ -19,7 +19,7 @@ pub(crate) enum Timer {
     Memory,
     /// Check for memory of the send queue.
     Space,
-    /// Check that the peer's adapter has acknowledged something.
+    /// Check that the peer's adapter has acknowledged sends.
     Ack,
     /// Retry of a local connect that found a full backlog, or the next first probe by iWARP.
     Retry,

@@ -17,7 +17,7 @@ use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-/// One in this many messages is signaled, besides the last message of a batch.
+/// Every this many messages, one is signaled; the last message of a batch is always signaled.
 const SIGNAL_EVERY: u32 = 8;
 impl Connection {
     /// Sends all messages that may be sent. `zcopy`: blocks of program memory are posted.
@@ -119,14 +119,14 @@ impl Connection {
         }
         let offer = Offer {
             queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
-            // the urgent byte is after the unsent rest of a block
+            // the urgent byte comes after the unsent rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which is signaled; an unsignaled
             // message without payload must not hold anything back.
             in_flight: u16::from(self.tx.small_in_flight()),
-            // Bytes beyond the SGE limit of a message are not held back. So only the last bytes are
-            // held back, and the message before them is signaled.
+            // Bytes beyond the SGE limit of a message are not held back. Only the last bytes are
+            // held back, and the message before these is signaled.
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more
@@ -161,7 +161,7 @@ impl Connection {
         z.advertise(endpoint, message, self.tx.sent())
     }
 
-    /// Posts any other message, with as many stream bytes as may be sent.
+    /// Posts a message that is no advert, with as many stream bytes as may be sent.
     #[inline]
     fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &NextTx) -> Result {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_ref())
@@ -174,7 +174,7 @@ impl Connection {
         self.unsignaled = self.unsignaled.saturating_add(1);
         // the peer's buffers may grow before the remaining bytes are sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
-        // later bytes wait for the peer's credits, perhaps long
+        // later bytes may wait long for the peer's credits
         let stalls = protocol.credits() < PAYLOAD_CREDITS;
         let last = n > 0 && (unsent.saturating_sub(n) < full || stalls);
         let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
@@ -221,8 +221,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Records the reason that holds back the next message, and sets the timer that ends it.
-    /// `collects`: a block of pages is being collected.
+    /// Records the reason for holding back the next message, and sets the timer that ends the
+    /// delay. `collects`: a block of pages is being collected.
     fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, collects: bool) {
         if held == Some(Stall::Credits) && self.held != held {
             self.stats.credit_stalls += 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Positions in the stream of received bytes, and the urgent byte's rules. Independent of the
+//! Positions in the stream of received bytes, and rules for the urgent byte. Independent of the
 //! kernel and of the memory that holds the bytes.
 
 use core::cmp::Ordering;
@@ -14,7 +14,7 @@ pub(crate) enum Urgent {
     Pending,
     /// The urgent byte has arrived and is unread: its value and position.
     Valid(u8, u64),
-    /// Arrived, and read by `MSG_OOB`.
+    /// The urgent byte has arrived, and was read by `MSG_OOB`: its position.
     Read(u64),
 }
 
@@ -31,21 +31,21 @@ pub(crate) struct Unread {
 
 /// Bytes that a receive call may take at once, see [`Unread::next`].
 pub(crate) struct NextRead {
-    /// Position of the first one.
+    /// Position of the first byte.
     pub(crate) at: u64,
-    /// 1 if the first one is a byte for `MSG_OOB`, which is not part of the stream.
+    /// 1 if the first byte is for `MSG_OOB`, and not part of the stream.
     pub(crate) skip: usize,
     most: usize,
 }
 
 impl NextRead {
-    /// Returns the number of bytes that go to the caller, of `n` bytes from `at` on.
+    /// Returns how many of the `n` bytes from `at` on are passed to the caller.
     #[inline]
     pub(crate) fn len_of(&self, n: usize) -> usize {
         n.saturating_sub(self.skip).min(self.most)
     }
 
-    /// Returns the part of `bytes`, which are those from `at` on, that goes to the caller.
+    /// Returns the part of `bytes` to pass to the caller; `bytes` begin at position `at`.
     #[inline]
     pub(crate) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let bytes = bytes.get(self.skip..).unwrap_or(&[]);
@@ -80,14 +80,14 @@ impl Unread {
         self.mark() == Some(self.read)
     }
 
-    /// Returns the number of bytes up to the urgent mark, or of all (`SIOCINQ`).
+    /// Returns the number of bytes before the urgent mark, else of all bytes (`SIOCINQ`).
     pub(crate) fn readable(&self, inline: bool) -> usize {
         let mark = self.mark().filter(|_| !inline).unwrap_or(self.end);
         (mark.wrapping_sub(self.read) as usize).min(self.bytes())
     }
 
-    /// Returns true if poll(2) reports bytes: `least`, or any if no more can arrive (`full`, as on
-    /// TCP). A byte for `MSG_OOB` at the read position does not count.
+    /// Returns true if poll(2) reports bytes: at least `least`, or any if no more can arrive
+    /// (`full`, as on TCP). A byte for `MSG_OOB` at the read position does not count.
     pub(crate) fn reaches(&self, least: usize, inline: bool, full: impl FnOnce() -> bool) -> bool {
         let ahead = usize::from(!inline && self.at_mark());
         self.bytes() >= least.saturating_add(ahead) || self.bytes() > ahead && full()
@@ -97,7 +97,7 @@ impl Unread {
     /// urgent mark. `None`: the mark is next, and the call has `got` bytes before it.
     #[inline]
     pub(crate) fn next(&self, from: u64, most: usize, got: bool, inline: bool) -> Option<NextRead> {
-        // an old urgent byte before the peeked bytes may be gone
+        // an old urgent byte before the peeked bytes may have been dropped
         let at = self.read.max(from);
         let mut next = NextRead { at, skip: 0, most };
         if let Some(mark) = self.mark() {

@@ -2,8 +2,8 @@
 
 //! Waiting in socket calls: polls for the time of [`BusyPoll`], then sleeps.
 //!
-//! A polling caller polls the completion queues, so that no notification is needed; on a local
-//! connection the sender notifies it.
+//! A caller polls the completion queues, so that no notification is needed. On a local connection,
+//! the sender notifies the caller.
 
 use super::busy_poll::BusyPoll;
 use super::timers::Timer;
@@ -14,12 +14,12 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Number of event checks between two polls of the completion queue, which take ten times longer.
+/// Number of event checks between two polls of the CQ. A poll takes as long as ten checks.
 const SPINS: u32 = 8;
 
 /// Registers a caller that waits for send space, from before its last check until after the wait:
-/// space that appears after the check is notified. Space is not notified without a registered
-/// caller: it would wake callers that wait for something else.
+/// space that appears after the check causes a notification. Without a registered caller no
+/// notification is sent, since it would wake callers that wait for something else.
 pub(crate) struct SpaceWanted<'a>(&'a Socket);
 
 impl Drop for SpaceWanted<'_> {
@@ -42,7 +42,7 @@ impl SdpSock {
 
     /// Polls for an event after `seq`, and for completions if `polls`. Returns true if one has
     /// arrived. Ends when another task needs the processor: the scheduler can wake a sleeping task
-    /// on an idle processor, but does not move one that only yields.
+    /// on an idle processor, but does not move a task that only yields.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
         let waits = || self.event_seq() == seq && !signal_pending() && !cpu_contended();
@@ -80,7 +80,7 @@ impl SdpSock {
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
         let limit = busy_poll.limit(self.params().recv_poll());
-        // before the first check, which arms the queues otherwise
+        // registers before the first check, which would otherwise arm the queues
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
             self.watch_then_sleep(seq, timeout, busy_poll, limit, polls)

@@ -27,13 +27,13 @@ pub(crate) enum Wakeup {
     Admit = 64,
     /// Zero copy has made progress.
     Zcopy = 128,
-    /// Release memory of sent blocks.
+    /// Work is pending: release the memory of sent blocks.
     Released = 256,
     /// Allocate receive buffers.
     Buffers = 512,
     /// Destroy the connection.
     Disconnect = 1024,
-    /// Notify the local peer of the end of the stream.
+    /// Work is pending: notify the local peer of the end of the stream.
     Fin = 2048,
 }
 
@@ -88,7 +88,7 @@ impl Wakeups {
     /// Wakes the waiters, and the pollers unless excluded. Context: without the connection's lock.
     pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
         if self.has(Wakeup::State) && pollers {
-            // before the waiter continues, since a later change would look like the waiter's own
+            // before the waiter continues: a later change would look like the waiter's own
             sk.state_changed();
         }
         if self.has(Wakeup::Readable)

@@ -4,10 +4,10 @@
 //!
 //! An [`Account`] counts the pages of one user in one network namespace; a [`Charge`] counts those
 //! of one block. Sending and receiving have separate limits, so that neither waits for the other.
-//! Each user has a part of both limits. A user without pinned pages in a direction may always pin
-//! one block. Beyond that, pinning is refused when the limit is reached, and the bytes are copied.
+//! Each user may use a part of both limits. A user without pinned pages in a direction may always
+//! pin one block. When a limit is reached, further pinning is refused, and the bytes are copied.
 //!
-//! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
+//! Pinned pages also count against the user's `RLIMIT_MEMLOCK` ([`crate::sys::pin::Locked`]).
 
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
@@ -24,7 +24,7 @@ impl Count {
         Count(Atomic::new(0))
     }
 
-    /// Adds to it, and returns the sum.
+    /// Adds `n` pages to the counter, and returns the sum.
     pub(super) fn add(&self, n: i64) -> i64 {
         self.0.fetch_add(n, Relaxed).wrapping_add(n)
     }
@@ -78,7 +78,7 @@ impl Account {
         Ok(Arc::new(account, GFP_KERNEL)?)
     }
 
-    /// Returns the number of pages pinned for one use.
+    /// Returns the number of pages pinned for one direction.
     pub(crate) fn pinned(&self, direction: Direction) -> u64 {
         self.pinned.of(direction).get()
     }
@@ -107,8 +107,8 @@ impl Account {
         None
     }
 
-    /// Returns the maximum number of pages pinned for one use, by all users and by each. A
-    /// namespace cannot raise the module's limit.
+    /// Returns the maximum number of pages pinned for one direction: by all users, and by each
+    /// user. A namespace cannot raise the module's limit.
     fn limits(&self, direction: Direction) -> (i64, i64) {
         let (all, each, own) = match direction {
             ToDevice => (
@@ -143,7 +143,7 @@ impl Charge {
         self.direction
     }
 
-    /// Adds another charge of the same account and use.
+    /// Adds another charge of the same account and direction.
     pub(crate) fn add(&mut self, mut other: Charge) {
         self.pages = self.pages.wrapping_add(core::mem::take(&mut other.pages));
     }

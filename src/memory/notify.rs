@@ -21,13 +21,13 @@ pub(crate) enum Notify {
 pub(crate) enum Accounting {
     /// Accounted by the pinning code.
     Here,
-    /// Accounted by the pinning code, which pins again even if the memory is still pinned.
+    /// Accounted by the pinning code, which pins the pages again even if they are already pinned.
     HereAnew,
     /// Accounted by the kernel's `MSG_ZEROCOPY` code.
     ByNotice,
 }
 
-/// Shows if a block is still in use, without a reference to the block.
+/// Handle that shows if a block is still in use, without a reference to the block.
 #[derive(Clone)]
 pub(crate) struct Watch(pub(super) Arc<AtomicFlag>);
 

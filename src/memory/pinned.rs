@@ -2,24 +2,24 @@
 
 //! Memory of a program that a zero-copy transfer reads or writes.
 //!
-//! A [`Pinned`] is one allocation: at most one block of such memory at a time, with its charge. The
-//! connection's [`Pinning`] allocates it once and uses it repeatedly: usually a transfer allocates
-//! nothing. [`crate::transport`] describes the order of steps.
+//! A [`Pinned`] is one allocation that holds at most one pinned block at a time, with its charge.
+//! The connection's [`Pinning`] reuses each `Pinned`: usually a transfer allocates nothing.
+//! [`crate::transport`] describes the order of steps.
 //!
 //! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`. So
 //! the memory cannot be unpinned, even if the caller or the connection ends. While the caller owns
 //! the memory, only the program accesses it.
 //!
 //! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
-//! mapped, without access by others. The next transfer of exactly that memory by the same process
-//! uses it with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping changes,
-//! when memory is short, or when another block needs the space. Such memory stays charged to its
-//! user; a request beyond the limit releases it.
+//! mapped, without access by others. The next transfer of exactly this memory by the same process
+//! needs only a new key. Before that, [`crate::sys::watch`] releases the memory when the mapping
+//! changes, when memory is short, or when another block needs the space. Cached memory stays
+//! charged to its user; a request beyond the limit releases it.
 //!
 //! **Notification.** A block may have a [`Notify`], dropped when the block is released.
 //!
-//! **Release.** Unpinning sleeps. `Pinned::into_spare` drops such memory at once, in process
-//! context. The drop of a `Pinned` leaves that to the workqueue, in any context.
+//! **Release.** Unpinning sleeps. `Pinned::into_spare` unpins the memory at once, in process
+//! context. The drop of a `Pinned`, in any context, queues the unpinning to a workqueue.
 
 mod spliced;
 
@@ -201,7 +201,7 @@ impl Block<Charged> {
         match params::pin_cache() {
             0 => false,
             1.. => true,
-            // pinning takes long compared to a copy, but not compared to a device's transfer
+            // pinning takes longer than a copy, but less time than a device's transfer
             _ => self.mapper().is_none(),
         }
     }
@@ -213,16 +213,16 @@ impl Block<Charged> {
 
     /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
     /// Returns the number of bytes. The bytes are part of one [run](SendMsg::run), or of one block
-    /// if that may stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be
-    /// given access. Context: process, sleeps, may fault. After the call the device is held: the
-    /// caller must not fault before it posts or releases the block.
+    /// that may stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be given
+    /// access. Context: process, sleeps, may fault. After the call the device is held: the caller
+    /// must not fault before it posts or releases the block.
     ///
     /// # Errors
     ///
     /// The caller has to copy: `EOPNOTSUPP`: not memory of a program, as in splice(2), or no bytes
-    /// are left. `EFAULT`: the memory cannot be pinned or accessed, which a copy distinguishes.
-    /// `ENOBUFS`: the limit of this direction is reached. `EPERM`: the user's `RLIMIT_MEMLOCK` is
-    /// reached. `ENOMEM`.
+    /// are left. `EFAULT`: the memory cannot be pinned, or not accessed at all; a copy finds out
+    /// which. `ENOBUFS`: the limit of this direction is reached. `EPERM`: the user's
+    /// `RLIMIT_MEMLOCK` is reached. `ENOMEM`.
     pub(crate) fn pin_source(
         &mut self,
         from: &mut SendMsg<'_>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Limit of all sockets' buffers together, like TCP's `tcp_mem`.
+//! Memory limit of the buffers of all sockets, like TCP's `tcp_mem`.
 //!
 //! From two thirds of the limit on, buffers do not grow. At the limit, new connections are refused.
-//! Existing ones keep the minimum: a few receive buffers, and a small chunk to send from. So no
-//! connection waits for memory of another one.
+//! Existing connections keep a few receive buffers and a small chunk to send from. So no connection
+//! waits for memory of another connection.
 
 use crate::sys::net::params;
 use crate::sys::pages;
@@ -14,7 +14,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 /// Divisor of the machine's memory for the default limit; TCP uses three thirty-seconds.
 const SHARE: usize = 8;
 
-/// Default limit in bytes, 0 until computed: it is needed several times for each message.
+/// Default limit in bytes, 0 until computed. Cached, since each message needs the limit.
 static DEFAULT: Atomic<usize> = Atomic::new(0);
 
 /// Returns the limit in bytes.

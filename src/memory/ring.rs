@@ -25,7 +25,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Increases the capacity to `capacity`, unless it is larger.
+    /// Increases the capacity to at least `capacity` items.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Reserves a slot for another item, up to `most` in all. Returns false without a slot.
+    /// Reserves a slot for another item, up to `most` slots. Returns false if that fails.
     pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
         if self.is_full() && self.capacity < most {
             let _ = self.reserve(self.capacity.saturating_mul(2).clamp(1, most), flags);
@@ -84,7 +84,7 @@ impl<T> Ring<T> {
         let at = self.slot(self.len);
         match self.items.get_mut(at) {
             Some(place) => *place = Some(item),
-            // the first slot that was never used, within the capacity
+            // this slot was never used, and is within the capacity
             None => {
                 let _ = self.items.push_within_capacity(Some(item));
             }

@@ -2,9 +2,9 @@
 
 //! Spare blocks of a connection, kept for its next transfers.
 //!
-//! A busy connection keeps up to [`SPARE`] blocks, an idle one a single block. When memory is short
-//! all spare blocks are freed. A block whose memory stays pinned (`pin_cache`) is not counted: the
-//! shrinker of [`crate::sys::watch`] frees its memory.
+//! A busy connection keeps up to [`SPARE`] blocks; an idle connection keeps one. When memory is
+//! short all spare blocks are freed. A block whose memory stays pinned (`pin_cache`) is not
+//! counted: the shrinker of [`crate::sys::watch`] frees its memory.
 
 use super::pinned::{Pinned, Pinning, Spare};
 use crate::sys::vec;
@@ -50,8 +50,8 @@ impl BlockPool {
     }
 
     /// Removes and returns a block in which `range` of the calling process's memory is still
-    /// pinned, else an empty one. Returns `None` if more blocks are allowed, else the oldest: a
-    /// memory region is not reused at once.
+    /// pinned, else an empty one. Without either, returns `None` if more blocks are allowed, else
+    /// the oldest: a memory region is not reused at once.
     pub(crate) fn best_for(&mut self, range: (usize, usize)) -> Option<Pinned> {
         let (address, len) = self.pinning.cut(range);
         let has_it = |s: &Spare| matches!(s, Spare::Parked(w) if w.is(address, len));

@@ -41,8 +41,8 @@ pub(super) fn choose_port(
     sk.netns().ports.lock().choose(sk, to, tcp)
 }
 
-/// Refuses a local address without an RDMA device: no peer could reach it. An address of another
-/// machine is possible by `IP_FREEBIND` and may be added later.
+/// Refuses a local address without an RDMA device: no peer could reach it. With `IP_FREEBIND`, a
+/// socket may have an address that the machine gets later.
 fn check_address(sk: &SdpSock) -> Result {
     let mut a = sk.local();
     a.scope = sk.bound_interface() as u32;

@@ -24,7 +24,7 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
         sk.progress();
     }
-    // wakes waiting receive and send calls
+    // this wakes waiting receive and send calls
     sk.wake();
 }
 
@@ -55,19 +55,19 @@ pub(super) fn disconnect(sk: &SdpSock, lock: &mut Locked<'_>) {
     sk.clear_shutdown();
     sk.data().peer_ended.store(false, Relaxed);
     if !matches!(old, State::Close | State::Listen) {
-        // wakes waiting calls, as on TCP
+        // this wakes waiting calls, as on TCP
         sk.set_error(ECONNRESET);
         sk.error_report();
     }
     sk.wake();
 }
 
-/// Resets the connection, if any.
+/// Resets the socket's connection, if any.
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
     c.close_on(CloseEvent::Reset, ECONNRESET);
     if c.cm.link.is_none() {
-        // the connection is not accepted yet
+        // accept(2) has not returned the connection yet
         c.cm.repeated = None;
         drop(c.cm.resolver.take());
     }
@@ -97,7 +97,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 unread
             };
             if unread || (sk.flag(Flag::Linger) && sk.linger_time() == 0) {
-                // as on TCP: the peer must not assume that its bytes were read
+                // reset as on TCP: the peer must not assume that its bytes were read
                 reset(sk);
             } else {
                 sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
@@ -124,7 +124,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         c.closing.orphan();
         let linger2 = c.options.linger2;
         c.close_on(CloseEvent::Orphaned { linger2 }, ECONNRESET);
-        // Bytes that arrived in the meantime and advertised blocks are handled like later ones.
+        // Bytes that arrived in the meantime, and advertised blocks, are handled like later bytes.
         let unread = c.living_link().is_some_and(|l| l.stop_reading());
         if c.rx.unread.bytes() > 0 || unread || c.holds_advert() {
             c.rx.clear();

@@ -60,7 +60,7 @@ pub(super) fn connect(
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // As on TCP, where the reply waits for the socket lock, even if it has arrived.
+        // As on TCP, where an arrived reply waits for the socket lock.
         return Err(EINPROGRESS.into());
     }
     loop {
@@ -109,7 +109,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         return Err(EINVAL.into());
     }
     let source = (!local.ip.is_unspecified()).then_some(local);
-    // before a port is chosen, as on TCP
+    // checked before a port is chosen, as on TCP
     let way = way(sk, source.as_ref(), &to).map_err(unreachable_error)?;
     let ours = sk.port() == 0;
     if ours {
@@ -218,7 +218,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     }
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, resolver.ifindex()) {
-        // `rdma_cm` ignores the socket's rules: other sockets may reach the host
+        // `rdma_cm` ignores the socket's routing rules: other sockets may reach the host
         sk.connection().fallback.to = None;
         return Err(ENETUNREACH.into());
     }
@@ -284,8 +284,8 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
 
 /// Handles the HelloAck.
 ///
-/// `EPROTO`: not a HelloAck. `ECONNREFUSED`: a stream, in place of messages. The connection is
-/// refused.
+/// `EPROTO`: the reply is not a HelloAck. `ECONNREFUSED`: the peer offers a stream, not messages.
+/// On either error the connection is refused.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
         refused(sk, link, EPROTO.into());
@@ -318,7 +318,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     Ok(())
 }
 
-/// Handles a reject or a missing reply, and the peer's withdrawal from an accept.
+/// Handles a reject or a missing reply; on the passive side, the peer's reject of the reply.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
@@ -331,15 +331,14 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     fail(sk, |c| c.cm.is_of(link), unreachable_error(error));
 }
 
-/// Sends another connection request, as TCP repeats its SYN. Reason: the peer still has a
-/// connection from before a crash of this host, with the same QP number (`ESTALE`). Or the peer's
-/// port does not support the path MTU (`EMSGSIZE`), or its backlog is full and its connection
-/// manager repeats no request (`EAGAIN`).
+/// Sends another connection request, as TCP repeats its SYN. `ESTALE`: the peer has a connection
+/// with the same QP number, from before a crash of this host. `EMSGSIZE`: the peer's port does not
+/// support the path MTU. `EAGAIN`: the peer's backlog is full, and the CM does not retry.
 ///
 /// # Errors
 ///
 /// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
-/// or another attempt has begun. Others: the resolver's. On error the socket keeps its CM link.
+/// or another attempt has begun. Others: from the resolver. On error the socket keeps its CM link.
 fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let (end, pause) = match why {
         EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),

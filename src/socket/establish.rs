@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Last step of making a connection, on both sides.
+//! Last step of connection setup, on both sides.
 
 use super::netns;
 use super::release::destroy_unaccepted;
@@ -31,7 +31,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         }
         sk.grow_sndbuf(setup::SEND_BUFFER);
         if c.slot.is_none() {
-            // under the lock, which orders it before the end of connect(2)
+            // the lock orders this wakeup before the end of connect(2)
             sk.sigio_out();
             c.state_has_changed();
         } else {
@@ -74,7 +74,7 @@ pub(super) fn admit(sk: &SdpSock) {
     }
 }
 
-/// Moves a new connection to its listener, for accept(2), or destroys it without one.
+/// Queues a new connection for accept(2), or destroys it if the listener has closed.
 fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     if slot.hand_over(child).is_err() {
         destroy_unaccepted(child.into());

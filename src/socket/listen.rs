@@ -56,12 +56,12 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     r
 }
 
-/// Checks that no other user listens on TCP: clients of `IPPROTO_SDP` expect that service.
+/// Checks that no other user listens on TCP: clients of `IPPROTO_SDP` expect the TCP service.
 ///
 /// # Errors
 ///
-/// `EADDRINUSE`: TCP has a listener of another user at this address. Listeners at addresses
-/// included in a wildcard, and later ones, are found when a request arrives.
+/// `EADDRINUSE`: TCP has a listener of another user at this address. TCP listeners at an address
+/// included in a wildcard, or started later, are found when a request arrives.
 fn check_tcp(sk: &SdpSock) -> Result {
     let local = sk.local();
     let takes_ipv4 = local.ip.is_ipv6() && local.ip.is_unspecified() && !sk.v6_only();
@@ -152,8 +152,8 @@ impl Acceptor for SdpSock {
     }
 }
 
-/// Makes a connection's socket for a listener with space in its backlog, set up by `prepare`: of
-/// `messages` or of a stream.
+/// Creates a connection's socket for a listener with space in its backlog; `prepare` sets it up.
+/// `messages`: the socket is of messages, not a stream.
 pub(super) fn accept_request(
     net: &Net,
     local: &Address,
@@ -202,7 +202,7 @@ pub(super) fn accept_request(
     }
 }
 
-/// Returns the hash that selects one of several listeners; it cannot be predicted by a peer.
+/// Returns the hash that selects one of several listeners. A peer cannot predict the hash.
 fn connection_hash(local: &Address, remote: &Address) -> u32 {
     let mut bytes = [0; 36];
     for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
@@ -221,7 +221,7 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     scoped(ip, port, request.ifindex)
 }
 
-/// Returns an address as the passive end has it, whose interface is `ifindex`.
+/// Returns an address of the passive end, with the scope of interface `ifindex` if link-local.
 pub(super) fn scoped(ip: IpAddr, port: u16, ifindex: u32) -> Address {
     let scope = match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => ifindex,
@@ -240,7 +240,7 @@ fn begin(
     if !slot.listener.netns().admits() {
         return Err(ENOBUFS.into());
     }
-    // the connection is not accepted yet
+    // accept(2) has not returned the connection yet
     let (child, r) = slot.listener.charged(|| {
         let child = slot.listener.child()?;
         let options = slot.listener.connection().options.clone();
@@ -254,14 +254,14 @@ fn begin(
         (c.protocol.is_some() || c.local.is_some(), c.slot.take())
     };
     if begun && slot.is_none() {
-        // `refused` was first and has cleaned up
+        // `refused` was first, and has removed the connection
         return Ok(());
     }
     release::destroy_unaccepted(child);
     Err(e)
 }
 
-/// Gives a new socket its addresses and its place in the namespace.
+/// Sets the addresses of a new socket, and enters the socket in the namespace.
 fn enter(child: &ARef<SdpSock>, local: &Address, remote: &Address) -> Result {
     child.set_local(local);
     child.set_port(local.port);
@@ -293,7 +293,7 @@ fn prepare(
     };
     let private_data = {
         let mut c = child.connection();
-        // no credits, if the connector sends the first message, which brings some
+        // no credits if the connector sends the first message, since that message grants credits
         let credits = match parts.endpoint.qp().is_iwarp() {
             true => 0,
             false => hello.bufs,
@@ -305,7 +305,7 @@ fn prepare(
         parts.install(&mut c);
         c.begin_with(child, large);
         // From now on the child receives upcalls of the link. The peer's REQ determines the time
-        // until the next one; this limits it to the closing timeout of a connection.
+        // until the next REQ; this call limits the time to the closing timeout of a connection.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
         c.cm.link = Some(link.clone());
@@ -315,7 +315,7 @@ fn prepare(
         c.options.private_data(ack.encode())
     };
     link.reply(&private_data)?;
-    // arms the receive queue: a message replaces a lost RTU
+    // this arms the receive queue: a message replaces a lost RTU
     child.progress();
     Ok(())
 }

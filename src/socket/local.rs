@@ -15,13 +15,13 @@ use crate::transport::{LinkId, Verdict};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// Time until a request that met a full backlog is repeated: first, and after doubling.
+/// Initial and maximum time until a request is repeated after a full backlog.
 const FIRST_PAUSE: Jiffies = milliseconds(10);
 const LONGEST_PAUSE: Jiffies = milliseconds(500);
-/// Time for each repetition of a request, as with RoCE.
+/// Time limit for each repetition of a request, as with RoCE.
 const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
-/// Requests a local connection by the route's interface. Context: holds the socket lock alone.
+/// Requests a local connection through the route's interface. Context: holds the socket lock alone.
 pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, ifindex) {
@@ -82,7 +82,7 @@ fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
 ///
 /// # Errors
 ///
-/// `ECONNABORTED`: the requester has left this attempt. `ENOMEM`.
+/// `ECONNABORTED`: the requester has aborted this attempt. `ENOMEM`: out of memory.
 fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
     let [mine, theirs] = LocalEnd::pair(sk, child)?;
     let id = mine.link.id();

@@ -13,7 +13,7 @@ use crate::sys::net::sock::{Flag, Locked};
 use kernel::prelude::*;
 
 impl Call<'_> {
-    /// Counts the call, and copies the bytes that are there.
+    /// Counts the call, and copies the available bytes.
     #[inline]
     pub(super) fn begin_local(
         &mut self,
@@ -25,7 +25,7 @@ impl Call<'_> {
         self.take(end, to)
     }
 
-    /// Copies bytes as far as there are some, up to the urgent mark.
+    /// Copies the available bytes, up to the urgent mark.
     #[inline]
     pub(super) fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
@@ -49,7 +49,7 @@ impl Call<'_> {
         Ok(NextBytes::Nothing)
     }
 
-    /// Copies bytes up to the urgent mark, if there are any. `None`: the mark ends the call.
+    /// Copies bytes up to the urgent mark, if any. `None`: the mark ends the call.
     #[cold]
     fn take_urgent(
         &mut self,
@@ -68,7 +68,7 @@ impl Call<'_> {
             return Ok(None);
         };
         let ahead = next.at.wrapping_sub(unread.position()) as usize;
-        // an urgent byte that is announced, but has not arrived, is behind these bytes
+        // an urgent byte that is announced but has not arrived comes after these bytes
         let known = unread.bytes().saturating_sub(ahead);
         let part = |n: usize| (next.len_of(n.min(known)), next.skip);
         let n = self.copy(end, to, (ahead, mark), part)?;
@@ -106,7 +106,7 @@ impl Call<'_> {
             Found::Block { start, offset, len } => {
                 let (n, how) = (part(len).0.min(left), (self.peek, self.discard));
                 if n == 0 {
-                    // the block has arrived after the check for the urgent byte
+                    // the block arrived after the check for the urgent byte
                     return Ok(0);
                 }
                 let given = end.give_block(to, (start, offset), n, how)?;
@@ -129,7 +129,7 @@ impl Call<'_> {
     }
 }
 
-/// Returns the urgent byte of a local connection, and records that it is read unless `peek`.
+/// Returns the urgent byte of a local connection. Unless `peek`, records that the byte is read.
 pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<Urgent> {
     let LocalEnd { link, reader, .. } = sk.local_end(lock)?;
     let unread = link.unread();
@@ -139,7 +139,7 @@ pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<
     let ahead = at.wrapping_sub(unread.position()) as usize;
     let byte = match reader.at(ahead) {
         Found::Bytes(bytes) => bytes.first().copied(),
-        // dropped by a reset
+        // a reset has dropped the block
         _ => None,
     };
     if !peek {

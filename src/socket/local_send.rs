@@ -60,7 +60,7 @@ pub(super) fn queue(
         if !link.peer_is_closed() {
             return Ok(Queued::NoMemory);
         }
-        // as on TCP, the peer's reset comes behind the bytes
+        // as on TCP, the bytes are sent before the peer's reset arrives
         message.advance(want);
         link.has_written(false);
         return Ok(Queued::Some);
@@ -97,8 +97,8 @@ pub(super) fn queue(
     Ok(Queued::Some)
 }
 
-/// Adds a segment for the next bytes of a call with `want` bytes. Returns false if there are too
-/// many unread bytes for the memory, or the peer reads nothing any more.
+/// Adds a segment for the next bytes of a call with `want` bytes. Returns false if unread bytes use
+/// too much memory, or the peer's socket is closed.
 #[cold]
 fn extend(link: &LocalLink, writer: &mut Writer<Offered>, want: usize) -> Result<bool> {
     let idle = link.copied() == 0;

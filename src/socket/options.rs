@@ -86,7 +86,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     Ok(())
 }
 
-/// Sends bytes that were held back. As on TCP, `TCP_NODELAY` sends despite a cork.
+/// Sends bytes that were held back. As on TCP, setting `TCP_NODELAY` sends bytes despite a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
     c.no_more();
@@ -136,7 +136,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
     match name {
         c::TCP_INFO => return value.give(tcp_info(sk).as_bytes()),
-        // no ULP is in use
+        // no upper layer protocol (`TCP_ULP`) is in use
         c::TCP_ULP => return value.give(&[]),
         c::SDP_INFO => return value.give(sdp_info(sk).as_bytes()),
         _ => {}
@@ -276,7 +276,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
 }
 
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
-    // A value that the buffer cannot reach would never wake the reader. At least half of the
+    // The reader would never wake up if the value exceeded the receive buffer. At least half of the
     // buffer's memory contains data, see `receive_queue`.
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf((bytes as usize).saturating_mul(2));

@@ -16,7 +16,7 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
     if sk.may_have_completions() {
-        // polls completions, and arms the notifications from now on
+        // this call polls completions, and arms the notifications
         connection.progress_of_poller();
         drop(connection);
         connection = sk.connection();
@@ -39,7 +39,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
             }
         },
         || {
-            // arms the notification of completions that free space
+            // this call arms the notification of completions that free space
             sk.connection().progress_of_poller();
             events(sk, &sk.connection())
         },
@@ -52,7 +52,7 @@ fn wants_space(sk: &SdpSock, events: u32) -> bool {
     !never && events & c::EPOLLOUT == 0
 }
 
-/// Returns the events of one hold of the lock: state, shutdown and error are consistent.
+/// Returns the pending events. The lock is held, so that state, shutdown and error are consistent.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {

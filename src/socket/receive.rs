@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2) where it copies.
+//! Implements recvmsg(2), read(2) and recv(2), and the copying part of splice(2).
 
 use super::local_receive;
 use super::receive_call::{ended, Call, NextBytes};
@@ -71,8 +71,8 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     Ok(call.copied)
 }
 
-/// Returns the number of unread bytes for `TCP_INQ`: 1 also if the next call finds the end of the
-/// stream or bytes still at the peer.
+/// Returns the number of unread bytes for `TCP_INQ`: at least 1 if the next call finds the end of
+/// the stream, or bytes still at the peer.
 fn rest(sk: &SdpSock, c: &Connection) -> i32 {
     let (bytes, _) = c.queues();
     let more = c.holds_advert() || sk.peer_has_ended();
@@ -91,7 +91,7 @@ impl Call<'_> {
         let mut looked = false;
         loop {
             let seq = sk.event_seq();
-            // Checked before the queue: bytes that arrived before the end are in the queue then.
+            // Check the end before the queue: bytes before the end are then in the queue.
             let ended = ended(sk);
             let (found, is_local) = match sk.local_end(lock) {
                 Some(end) => (self.take(end, to)?, true),
@@ -114,8 +114,8 @@ impl Call<'_> {
                 return Ok(());
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
-            // Before the call ends: completions may have arrived without a notification. Before it
-            // waits on a local connection: the peer notifies of bytes from then on.
+            // Before the call ends: completions may have arrived without notification. Before a
+            // wait on a local connection: the peer notifies of bytes from now on.
             if over != is_local && !looked {
                 looked = true;
                 match sk.local_end(lock) {
@@ -140,7 +140,7 @@ impl Call<'_> {
         }
     }
 
-    /// Copies bytes of an RDMA connection as far as there are some.
+    /// Copies the available bytes of an RDMA connection.
     fn take_all(&mut self, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
             match self.step(to)? {
@@ -151,7 +151,7 @@ impl Call<'_> {
         Ok(NextBytes::Nothing)
     }
 
-    /// Reads the peer's advert, if that is next. Returns true if the caller has to check again.
+    /// Reads the peer's advert, if next in the stream. Returns true if the caller has to recheck.
     fn read_by_rdma(
         &mut self,
         lock: &mut Locked<'_>,
@@ -168,8 +168,8 @@ impl Call<'_> {
         n.is_some()
     }
 
-    /// Advertises the rest of the caller's buffer to the peer, if it is large enough, and waits.
-    /// Returns true if the caller has to check again.
+    /// Advertises the rest of the caller's buffer to the peer, if the rest is large enough, and
+    /// waits. Returns true if the caller has to check again.
     fn be_written_to(
         &mut self,
         lock: &mut Locked<'_>,
@@ -187,7 +187,7 @@ impl Call<'_> {
             if c.sink_size(left) == 0 {
                 return false;
             }
-            // poll for completions that caused no event
+            // polls for completions that caused no event
             c.progress();
             c.sink_size(left)
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! State of one receive call, by either kind of connection.
+//! State of one receive call, for local and for RDMA connections.
 
 use crate::conn::SdpSock;
 use crate::sys::errno::{EAGAIN, ENOTCONN};
@@ -23,11 +23,11 @@ pub(super) struct Call<'a> {
     pub(super) peeked: u64,
 }
 
-/// Bytes that a step of a call has found.
+/// Result of one step of a receive call.
 pub(super) enum NextBytes {
-    /// Bytes were copied; there may be more.
+    /// Bytes were copied; more bytes may be available.
     Copied,
-    /// Urgent mark: one call never returns bytes from both sides of it.
+    /// The urgent mark is next: one call never returns bytes from both sides of the mark.
     Mark,
     /// The next bytes are in an advert of the peer.
     Advert,
@@ -40,8 +40,8 @@ impl Call<'_> {
         self.len.saturating_sub(self.copied)
     }
 
-    /// Copies bytes to the caller, unless it discards them: those from position `at` on, behind
-    /// `skip` bytes that are not for it. Returns the number of bytes read, skipped ones included.
+    /// Copies the bytes from `at` on to the caller, or discards them. The first `skip` bytes are
+    /// not for the caller. Returns the number of bytes read, skipped ones included.
     #[inline]
     pub(super) fn give(
         &mut self,

@@ -55,7 +55,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
 
 /// Handles the end of a connection at the connection manager.
 pub(super) fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
-    // Bytes that arrived before the connection was established count.
+    // Bytes that arrived before the connection was established also count.
     sk.progress();
     let mut c = sk.connection();
     if !c.is_of(link) {
@@ -88,7 +88,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
 /// socket. A connection that accept(2) has not returned has no waiters.
 fn detach(sk: &SdpSock, mut c: Guard<'_>) {
     c.timers.clear(Timer::Close);
-    // Under the same hold of the lock, because a later call would detach the next connection.
+    // Detach under the same hold of the lock: a later call might detach the next connection.
     let (slot, below, wakeups) = (c.slot.take(), c.detach(), c.unlock());
     below.destroy();
     match slot {
@@ -117,7 +117,7 @@ pub(super) fn finish(sk: &SdpSock) {
         let local = {
             let mut c = sk.connection();
             c.rx.clear();
-            // the device may hold a reference to the socket for a while
+            // the device may keep a reference to the socket for a while
             c.rx_buffers.reset();
             sk.set_memory(0, 0);
             c.take_local()

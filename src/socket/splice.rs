@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! splice(2) from a socket: the pipe gets the pages of receive buffers, as by `tcp_splice_read()`.
-//! recvmsg copies what uses little of a buffer, and all of a connection without a device.
+//! recvmsg copies small parts of a buffer, and all bytes of a local connection.
 
 use super::receive_call::ended;
 use crate::conn::send_queue::LARGE_CHUNK;
@@ -14,22 +14,22 @@ use kernel::prelude::*;
 /// Result of [`step`].
 #[derive(PartialEq, Eq)]
 enum Next {
-    /// There may be more bytes.
+    /// The caller checks again: more bytes may be available.
     Again,
     Mark,
     Nothing,
-    /// The next bytes have to be copied, this many at most.
+    /// The caller has to copy the next bytes, at most this many.
     Copy(usize),
 }
 
-/// splice(2). `None`: no pages were given, and recvmsg continues with `to.left` bytes.
+/// Implements splice(2). `None`: no pages were given, and recvmsg continues with `to.left` bytes.
 pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Option<usize>> {
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(nowait);
     let (len, mut polled) = (to.left, false);
     loop {
         let seq = sk.event_seq();
-        // Checked before the queue: bytes that arrived before the end are in the queue then.
+        // Check the end before the queue: bytes before the end are then in the queue.
         let ended = ended(sk);
         let mut next = Next::Again;
         while next == Next::Again && to.left > 0 {
@@ -44,7 +44,7 @@ pub(super) fn splice(sk: &SdpSock, to: &mut PipeSink, nowait: bool) -> Result<Op
         if let Next::Copy(most) = next {
             to.left = to.left.min(most);
             if sk.rcvlowat() > 1 {
-                // recvmsg would wait for so many bytes, as tcp_splice_read() does not
+                // recvmsg might wait for more bytes, but tcp_splice_read() does not
                 let any = sk.with(|c| c.unread().readable(sk.flag(Flag::UrgInline)));
                 to.left = to.left.min(any.max(1));
             }
@@ -93,7 +93,7 @@ fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     };
     if n == 0 {
         c.rx.put_back(memory);
-        // of a full buffer behind these bytes, more than half stays, and can be given
+        // more than half of a full next buffer remains after these bytes, and can be given
         return Next::Copy(LARGE_CHUNK / 4);
     }
     c.stats.bytes_spliced += n as u64;

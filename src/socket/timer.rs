@@ -12,7 +12,7 @@ use crate::sys::time::{is_past, jiffies, Jiffies};
 
 /// Handles the expiry of the timer. Context: worker.
 pub(super) fn expired(sk: &SdpSock) {
-    // polls completions, which may include replies
+    // this polls completions, which may include replies
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let (mut repeated, mut corked) = (None, None);
@@ -77,7 +77,7 @@ pub(super) fn expired(sk: &SdpSock) {
     keepalive::update(sk);
 }
 
-/// Handles the timeout of closing, or of a peer's reaction to the reply.
+/// Handles the timeout of closing, or of a peer that does not react to the reply.
 fn overdue(sk: &SdpSock) {
     let (below, wakeups) = {
         let mut c = sk.connection();

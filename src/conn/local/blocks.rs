@@ -3,11 +3,11 @@
 //! Blocks of the sender's memory in a local stream, in place of copies.
 //!
 //! The reader copies a block straight from its pages to the buffer of its call, step by step. A
-//! step waits for no program: if the buffer is not present, it copies to kernel memory first. The
-//! reader releases the memory before it consumes the last byte.
+//! step never waits for a program: if the reader's buffer is not present, the step copies to kernel
+//! memory first. The reader releases the memory before it consumes the last byte.
 //!
-//! A sender that needs its memory earlier replaces it by a copy in the kernel
-//! (`LocalLink::replace_blocks`): it waits for the end of a step at most.
+//! A sender that needs its memory earlier replaces the block by a kernel copy
+//! (`LocalLink::replace_blocks`). The sender waits at most for the end of one step.
 
 use crate::conn::zcopy::BlockUser;
 use crate::memory::pinned::{Pinned, Pinning, Spare};
@@ -19,7 +19,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// A block of the sender's memory. Protected by the lock of its queue.
 pub(crate) struct Offered {
-    /// `None`: read to the end.
+    /// Memory of the block; `None` once the reader has read all bytes.
     pub(super) memory: Option<Pinned>,
     /// Copy that replaces the memory at the end of the reader's step.
     replacement: Option<Pinned>,
@@ -47,25 +47,25 @@ impl Offered {
         }
     }
 
-    /// Returns true if it has this user and, if `own`, the calling task added it.
+    /// Returns true if the block has this user and, if `own`, the calling task added the block.
     fn is_of(&self, user: BlockUser, own: bool) -> bool {
         self.user == user && (!own || self.task == kernel::current!().pid())
     }
 
-    /// Returns the number of unread bytes, if it is unread and [`Self::is_of`] this user.
+    /// Returns the number of unread bytes, if the block has some and [`Self::is_of`] this user.
     pub(super) fn unread_of(&self, user: BlockUser, own: bool) -> Option<usize> {
         let memory = self.memory.as_ref().filter(|_| self.is_of(user, own))?;
         Some(memory.len().saturating_sub(self.read))
     }
 
-    /// Returns the pages to copy, if it has this user and is not replaced yet. A block of a call is
-    /// left to that call.
+    /// Returns the pages to copy, if the block has this user and is not replaced yet. Leaves a
+    /// block of a call to that call.
     pub(super) fn pages_of(&self, user: BlockUser) -> Option<&Arc<Pages>> {
         let is_it = self.is_of(user, user == BlockUser::Call) && self.replacement.is_none();
         self.pages().filter(|_| is_it)
     }
 
-    /// Returns the memory of a block without a user of which nothing is read.
+    /// Returns the memory of a block that has no user and no read bytes.
     pub(super) fn unread_memory(&mut self) -> Option<&mut Pinned> {
         let is_free = !self.busy && self.read == 0 && self.user == BlockUser::None && !self.is_copy;
         self.memory.as_mut().filter(|_| is_free)
@@ -122,9 +122,9 @@ pub(super) struct Blocks {
     /// Unused blocks of the sender; `None` once its socket is closed.
     #[pin]
     pool: SpinLock<Option<BlockPool>>,
-    /// Unread blocks in the sender's memory. Changed with the queue's lock, as the next ones.
+    /// Number of unread blocks in the sender's memory. Written with the queue's lock held.
     count: Atomic<i32>,
-    /// Number of their unread bytes in the sender's memory.
+    /// Number of unread bytes in the sender's memory.
     pinned: Atomic<i64>,
     /// Number of bytes that were read from the sender's memory.
     direct: Atomic<u64>,
@@ -153,7 +153,7 @@ impl Blocks {
         usize::try_from(self.count.load(Relaxed)).unwrap_or(0)
     }
 
-    /// Records that the queue has no blocks any more.
+    /// Resets the counters: the queue has no more blocks.
     pub(super) fn clear(&self) {
         self.count.store(0, Relaxed);
         self.pinned.store(0, Relaxed);
@@ -183,7 +183,7 @@ impl Blocks {
     /// Releases memory. Context: process, sleeps.
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = match memory.into_spare() {
-            // a copy was in progress, which has the list of pages
+            // a copy in progress holds a reference to the list of pages
             Spare::Empty(block) if block.pages().is_none() => return,
             spare => spare,
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The two streams of a local connection, as one of its ends sees them.
+//! Access of one end to the two streams of a local connection.
 
 use super::super::closing::CloseEvent;
 use super::super::timers::Timer;
@@ -23,13 +23,13 @@ pub(super) struct Direction {
     pub(super) blocks: Arc<Blocks>,
     /// Position behind the last urgent byte, 0 for none. Written before that byte is published.
     urgent: Atomic<i64>,
-    /// Position of an unread urgent byte that a newer one replaces; negative for none.
+    /// Position of an unread urgent byte that a newer urgent byte has replaced; negative for none.
     dropped: Atomic<i64>,
     /// Value of `urgent` that the reader has read by `MSG_OOB`.
     urgent_read: Atomic<i64>,
     /// Set while accept(2) waits for the first bytes (`TCP_DEFER_ACCEPT`).
     deferred: AtomicFlag,
-    /// Set once nothing more is written. Set after the last byte.
+    /// Set after the last byte of the stream is written.
     finished: AtomicFlag,
     /// Set once the reading socket is closed.
     closed: AtomicFlag,
@@ -52,7 +52,7 @@ impl Direction {
 
 /// State of both ends.
 pub(super) struct Pair {
-    /// The end that connects writes the first direction.
+    /// Both directions. The end that called connect(2) writes to the first.
     pub(super) directions: [Direction; 2],
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct LocalLink {
     receives: Atomic<u64>,
 }
 
-/// A condition that calls check with the connection's lock.
+/// Condition for which calls take the connection's lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Special {
     /// `TCP_CORK`.
     Cork = 1,
-    /// Another option that concerns each send: `TCP_NOTSENT_LOWAT`, `TCP_USER_TIMEOUT`.
+    /// `TCP_NOTSENT_LOWAT` or `TCP_USER_TIMEOUT` is set, which each send call has to check.
     Send = 2,
     /// `TCP_INQ`.
     Inq = 4,
@@ -122,7 +122,7 @@ impl LocalLink {
     pub(crate) fn unread(&self) -> Unread {
         let d = self.incoming();
         let flow = d.queue.flow();
-        // The mark is loaded before the end, so a mark at or below the end is of an arrived byte.
+        // The mark is loaded before the end: the byte of a mark at or below the end has arrived.
         let read = flow.read();
         let (mark, end) = (d.urgent.load(Acquire), flow.written());
         let at = mark.wrapping_sub(1);
@@ -143,7 +143,7 @@ impl LocalLink {
         self.incoming().urgent.load(Acquire)
     }
 
-    /// Returns the calls, the bytes and those copied once so far: sent, received.
+    /// Returns the numbers of calls, bytes and bytes copied only once, each sent and received.
     pub(super) fn counts(&self) -> [u64; 6] {
         [
             self.sends.load(Relaxed),
@@ -165,29 +165,29 @@ impl LocalLink {
         self.outgoing().queue.shed();
     }
 
-    /// Returns the number of bytes that this end can read.
+    /// Returns the number of bytes that this end can read now.
     pub(crate) fn readable(&self) -> usize {
         self.incoming().queue.flow().unread()
     }
 
-    /// Returns the number of bytes that the peer has not read, without those held back.
+    /// Returns the number of published bytes that the peer has not read.
     pub(crate) fn unsent(&self) -> usize {
         self.outgoing().queue.flow().unread()
     }
 
-    /// Returns the number of bytes that the peer receives without reading them.
+    /// Returns the size of the peer's receive buffer: the bytes that may arrive unread.
     fn window(&self) -> usize {
         self.peer.rcvbuf() / 2
     }
 
-    /// Returns the number of unread bytes without those of blocks.
+    /// Returns the number of unread bytes outside blocks.
     pub(crate) fn copied(&self) -> usize {
         let pinned = self.outgoing().blocks.pinned();
         self.unsent().saturating_sub(pinned)
     }
 
-    /// Returns the number of copied bytes beyond the peer's receive buffer, which count as not
-    /// arrived.
+    /// Returns the number of copied bytes that exceed the peer's receive buffer. Such bytes count
+    /// as not arrived.
     pub(crate) fn queued(&self) -> usize {
         self.copied().saturating_sub(self.window())
     }
@@ -201,19 +201,19 @@ impl LocalLink {
         most.saturating_sub(unread.saturating_sub(self.outgoing().blocks.pinned()))
     }
 
-    /// Returns true if no bytes can arrive before some are read.
+    /// Returns true if the program has to read bytes before more can arrive.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
         self.readable() >= (sk.rcvbuf() / 2).saturating_add(self.peer.sndbuf())
     }
 
-    /// Requests a wakeup of this end's callers for bytes. The caller checks for bytes once more.
+    /// Requests a wakeup of this end's callers for new bytes. The caller then checks for bytes.
     pub(crate) fn await_bytes(&self) {
         self.incoming().queue.flow().await_bytes();
     }
 
     /// Requests a wakeup of this end once half of the space is free: a wakeup costs as much as many
     /// copies. The free send buffer suffices: a reader may wait for a full window (`SO_RCVLOWAT`).
-    /// The caller checks for space once more.
+    /// The caller then checks for space again.
     pub(crate) fn await_space(&self, sk: &SdpSock) {
         let (window, d) = (self.window(), self.outgoing());
         let half = sk.sndbuf().saturating_add(window) / 2;
@@ -221,7 +221,7 @@ impl LocalLink {
         d.queue.flow().await_space(low);
     }
 
-    /// Makes the first bytes for this end move its socket to accept(2). Returns true without bytes.
+    /// Delays accept(2) of this end until the first bytes arrive. Returns false if any have.
     pub(crate) fn defer(&self) -> bool {
         let d = self.incoming();
         d.deferred.xchg(true, Full);
@@ -281,14 +281,14 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the pollers of the peer of bytes: for each write, as on TCP (EPOLLET).
+    /// Notifies the peer's pollers of new bytes, at each write as on TCP (EPOLLET).
     fn notify_pollers(&self) {
         if SockCore::is_watched(&self.peer) {
             self.peer.data_ready();
         }
     }
 
-    /// Notifies the peer of bytes; `waits`: callers of the peer wait for bytes.
+    /// Notifies the peer of new bytes. `waits`: calls on the peer's socket wait for bytes.
     #[inline]
     pub(crate) fn has_written(&self, waits: bool) {
         if waits {
@@ -304,7 +304,7 @@ impl LocalLink {
         }
     }
 
-    /// Resets the connection: bytes were sent that the closed peer cannot read any more.
+    /// Resets the connection: the closed peer cannot read the bytes just sent.
     #[cold]
     fn reject(&self) {
         let mut c = self.peer.connection();
@@ -313,7 +313,7 @@ impl LocalLink {
         }
     }
 
-    /// Sets the time for bytes held back by `MSG_MORE` or `TCP_CORK`.
+    /// Starts the timer that sends bytes held back by `MSG_MORE` or `TCP_CORK`.
     #[cold]
     pub(crate) fn holds(&self, sk: &SdpSock) {
         let mut c = sk.connection();
@@ -322,14 +322,14 @@ impl LocalLink {
         }
     }
 
-    /// Returns true if there are enough bytes that have not arrived (`TCP_NOTSENT_LOWAT`).
+    /// Returns true if the bytes that have not arrived reach `TCP_NOTSENT_LOWAT`.
     #[cold]
     pub(crate) fn has_enough_unsent(&self, sk: &SdpSock) -> bool {
         let enough = sk.with(|c| c.options.not_sent_lowat) as usize;
         enough != 0 && self.queued() >= enough
     }
 
-    /// Starts the time of `TCP_USER_TIMEOUT` before bytes are sent, unless earlier bytes wait.
+    /// Starts `TCP_USER_TIMEOUT` before bytes are sent, unless earlier bytes are unread.
     #[cold]
     pub(crate) fn watch_progress(&self, sk: &SdpSock) {
         let timeout = sk.with(|c| {
@@ -341,7 +341,7 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer of space that it waits for.
+    /// Notifies the peer of space, which a call of the peer waits for.
     #[cold]
     pub(crate) fn has_read(&self) {
         self.peer.wake();
@@ -374,21 +374,21 @@ impl LocalLink {
         self.incoming().urgent_read.store(mark, Relaxed);
     }
 
-    /// Returns true if the next byte to read is an urgent one that a newer one has replaced.
+    /// Returns true if the next byte to read is an urgent byte that a newer one has replaced.
     pub(crate) fn drops_next(&self) -> bool {
         let d = self.incoming();
         let dropped = d.dropped.load(Relaxed);
         dropped >= 0 && dropped == d.queue.flow().read()
     }
 
-    /// The socket of this end is closed: nothing more is read. Returns true if bytes are unread. A
-    /// writer publishes bytes before it reads this flag.
+    /// Records that this end's socket is closed and reads no more. Returns true if bytes are
+    /// unread. A writer publishes bytes before it reads this flag.
     pub(crate) fn stop_reading(&self) -> bool {
         self.incoming().closed.xchg(true, Full);
         self.readable() > 0
     }
 
-    /// Returns true if the peer reads nothing any more.
+    /// Returns true if the peer's socket is closed and reads no more.
     pub(crate) fn peer_is_closed(&self) -> bool {
         self.outgoing().closed.load(Relaxed)
     }

@@ -7,7 +7,7 @@
 //! [`LocalLink`] is the same end for poll(2), ioctl(2), timers, and the end of the connection. A
 //! call that writes or reads notifies the other socket. No task works for a closed socket.
 //!
-//! **References.** Each end holds the other socket until it is closed itself.
+//! **References.** Each end holds a reference to the other socket until its own socket is closed.
 
 pub(crate) mod blocks;
 mod link;
@@ -26,11 +26,11 @@ use crate::sys::time::{jiffies, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Local request that is repeated.
+/// Local connection request that is repeated after a full backlog.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalRequest {
     pub(crate) ifindex: u32,
-    /// Time until the next attempt.
+    /// Time until the request is repeated.
     pub(crate) pause: Jiffies,
 }
 
@@ -77,7 +77,7 @@ impl LocalEnd {
 
 /// Local end of a socket, under the socket lock.
 pub(crate) enum LocalCell {
-    /// No call has looked for a local end since the last connect(2).
+    /// No call has checked for a local end since the last connect(2).
     Unknown,
     /// The connection uses a device.
     None,
@@ -109,7 +109,7 @@ impl Connection {
         link.set(Special::Inq, o.inq);
     }
 
-    /// Records that the peer has read bytes since the last call, or that bytes `begin` to wait.
+    /// Restarts the user timeout if the peer has read more bytes, or bytes `begin` to wait.
     pub(crate) fn note_progress(&mut self, begin: bool) {
         let Some(local) = &mut self.local else {
             return;
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Adds the calls and bytes of a local connection to the counters, before these are read.
+    /// Updates the counters with the calls and bytes of a local connection, and returns them.
     pub(crate) fn counters(&mut self) -> &mut Stats {
         if let Some(Local { link, counted, .. }) = &mut self.local {
             let now = link.counts();
@@ -140,7 +140,7 @@ impl Connection {
         &mut self.stats
     }
 
-    /// Takes the local connection out, whose calls and bytes the counters keep.
+    /// Removes the local connection. The counters keep its calls and bytes.
     pub(crate) fn take_local(&mut self) -> Option<Local> {
         self.counters();
         self.local.take()
@@ -189,7 +189,7 @@ impl SdpSock {
         });
     }
 
-    /// Drops the local end: the socket is closed. Nothing is read any more.
+    /// Drops the local end: the closed socket reads no more bytes.
     pub(crate) fn drop_local_end(&self, lock: &mut Locked<'_>) {
         let cell = self.under_lock(lock, &self.data().local);
         let end = core::mem::replace(cell, LocalCell::Unknown);
@@ -200,7 +200,7 @@ impl SdpSock {
         drop((end, unused));
     }
 
-    /// Forgets the local connection: another one may follow.
+    /// Removes the local connection, so that the socket can connect again.
     pub(crate) fn leave_local(&self, lock: &mut Locked<'_>) {
         self.drop_local_end(lock);
         let local = self.with(|c| c.take_local());
@@ -213,9 +213,9 @@ pub(crate) struct Local {
     pub(crate) link: Arc<LocalLink>,
     /// The local end, until the first call takes it.
     end: Option<KBox<LocalEnd>>,
-    /// Set once the connection has ended. The unread bytes can be read.
+    /// Set once the connection has ended. Unread bytes stay readable.
     over: bool,
-    /// Position that the peer has read to, at the last look of [`Connection::note_progress`].
+    /// Position up to which the peer had read at the last [`Connection::note_progress`].
     seen: i64,
     /// Calls and bytes of both directions that the connection's counters already include.
     counted: [u64; 6],
@@ -227,7 +227,7 @@ impl Local {
         (!self.over).then_some(&self.link)
     }
 
-    /// Ends the connection. Returns the link, once, for the notification of the peer.
+    /// Ends the connection. The first call returns the link, for the notification of the peer.
     pub(crate) fn end(&mut self) -> Option<Arc<LocalLink>> {
         let was = core::mem::replace(&mut self.over, true);
         (!was).then(|| self.link.clone())

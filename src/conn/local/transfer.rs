@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Use of blocks by both ends of a local stream.
+//! Transfer of blocks between the two ends of a local stream.
 
 use super::blocks::Offered;
 use super::{LocalEnd, LocalLink, Special};
@@ -16,7 +16,7 @@ use kernel::prelude::*;
 
 /// Maximum number of bytes copied at a time.
 const STEP: usize = 65536;
-/// Number of bytes copied first to kernel memory where the reader's buffer is not present.
+/// Number of bytes copied by way of kernel memory if the reader's buffer is not present.
 const ASIDE: usize = 16384;
 
 impl LocalLink {
@@ -36,7 +36,7 @@ impl LocalLink {
         self.outgoing().blocks.count() < MOST_BLOCKS
     }
 
-    /// Returns the number of bytes that have not arrived, without those that a call waits for.
+    /// Returns the number of bytes that have not arrived, except those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         let detached = match self.outgoing().blocks.pinned() {
             0 => 0,
@@ -45,8 +45,8 @@ impl LocalLink {
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the number of unread blocks of this user, and of their unread bytes. `own`: only of
-    /// those that the calling task added.
+    /// Returns the numbers of unread blocks and unread bytes of this user. `own`: counts blocks
+    /// of the calling task only.
     pub(crate) fn blocks_of(&self, user: BlockUser, own: bool) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
         let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
@@ -57,9 +57,9 @@ impl LocalLink {
         (blocks, bytes)
     }
 
-    /// Replaces the memory of this user's unread blocks by copies: of [`BlockUser::Call`], those
-    /// of the calling task. Gives each to `release`, unless
-    /// the reader releases it at the end of its step. Context: process, may sleep.
+    /// Replaces the memory of this user's unread blocks by copies; for [`BlockUser::Call`], only of
+    /// the calling task's blocks. Passes old memory to `release`, unless the reader releases it
+    /// after its step. Context: process, may sleep.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl LocalLink {
         Ok(())
     }
 
-    /// Drops the unread blocks of this end, their copies, and the bytes behind them: the connection
-    /// is reset, and a copy is charged to its sender.
+    /// Drops the unread blocks of this end, their copies and all later bytes, because the
+    /// connection is reset. A copy is charged to its sender.
     pub(crate) fn drop_blocks(&self) {
         let d = self.outgoing();
         d.queue.cut(|b| b.pages().is_some());
@@ -97,7 +97,7 @@ impl LocalEnd {
     ///
     /// # Errors
     ///
-    /// `Err`: the memory, if there is no space for the entry.
+    /// `Err`: returns the memory, since the queue has no space for the entry.
     pub(crate) fn offer(
         &mut self,
         sk: &SdpSock,
@@ -125,8 +125,8 @@ impl LocalEnd {
         Ok(())
     }
 
-    /// Has `add` add memory to the last block, if it is the last in the stream and nobody has read
-    /// of it. `add` returns the number of bytes.
+    /// Calls `add` to extend the last block, if the block ends the stream and is completely unread.
+    /// `add` returns the number of added bytes.
     pub(crate) fn grow_block(&mut self, add: impl FnOnce(&mut Pinned) -> usize) -> usize {
         let blocks = &self.link.outgoing().blocks;
         let (n, waits) = self.writer.grow(|b| {
@@ -141,8 +141,8 @@ impl LocalEnd {
     }
 
     /// Copies up to `n` bytes at `offset` of the block that begins at `start` to a call, or skips
-    /// them if `discard`, and consumes them unless `peek`. Returns their number, 0 if the block is
-    /// gone.
+    /// them if `discard`, and consumes them unless `peek`. Returns the number of bytes, 0 if a
+    /// reset has dropped the block.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl LocalEnd {
         Ok(if self.end_step(start, read) { given } else { 0 })
     }
 
-    /// Copies `n` bytes of a block to kernel memory. `None`: the block is gone.
+    /// Copies `n` bytes of a block to kernel memory. `None`: a reset has dropped the block.
     #[cold]
     fn copy_aside(&mut self, (start, offset): (i64, usize), n: usize) -> Result<Option<Memory>> {
         let mut bytes = Memory::new(ASIDE, GFP_KERNEL)?;
@@ -199,7 +199,7 @@ impl LocalEnd {
         copied.map(|()| Some(bytes))
     }
 
-    /// Ends a step that has read `n` bytes of a block. Returns false if the block is gone.
+    /// Ends a step that has read `n` bytes of a block. Returns false if the block was dropped.
     fn end_step(&mut self, start: i64, n: usize) -> bool {
         let d = self.link.incoming();
         let end = |b: &mut Offered, at| (at == start).then(|| b.end(n, &d.blocks));

@@ -14,8 +14,8 @@
 //!  any of them -- connection lost --> Lost
 //! ```
 //!
-//! The cookie distinguishes a block from all earlier and later ones of the connection. Several
-//! blocks may complete at once, and a slot may contain another block by then.
+//! The cookie distinguishes a block from all earlier and later ones of the connection. When
+//! completions are handled, a slot may already contain another block.
 
 use crate::protocol::Block;
 
@@ -42,7 +42,7 @@ pub(crate) enum AdvertState {
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
     pub(crate) memory: M,
-    /// Block that the SrcAvail or SinkAvail contains.
+    /// Block that the SrcAvail or SinkAvail advertises.
     pub(crate) segment: Block,
     /// Cookie of the invalidation.
     pub(crate) cookie: u64,
@@ -109,7 +109,7 @@ impl<M> Advert<M> {
         self.done.saturating_sub(before)
     }
 
-    /// Ends the use by the peer, or withdraws the advert before it was sent.
+    /// Ends the peer's use of the block, or cancels an advert that was not sent.
     pub(crate) fn finish(&mut self) {
         match self.state {
             // the peer never had access
@@ -139,7 +139,7 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if the owner may take the memory back: unused, or owned by the transport.
+    /// Returns true if no wait is needed: the block is unused, or lost with the transport.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// Posts a message with unsent bytes of a block. The message is signaled: after a recall no
-    /// later one would complete the block, and its call would wait forever.
+    /// later message might complete the block, and its call would wait forever.
     pub(crate) fn post_rest(&mut self, message: &Outgoing, rest: (BlockSpan, u64)) -> Result {
         let (span, cookie) = rest;
         let header = message.header.get(..message.header_len.into());
@@ -121,8 +121,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the next block, except by messages: advertises it, writes its rest to a waiting
-    /// reader of the peer, or selects another method. Returns true to check again.
+    /// Advertises the next block, writes its rest to a waiting reader of the peer, or selects
+    /// another method. Returns true if the caller has to check again.
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
@@ -168,7 +168,7 @@ impl Connection {
         by_read() && self.protocol.as_ref().is_some_and(can)
     }
 
-    /// Returns true if no report of the peer about other blocks will change that.
+    /// Returns true if no reply of the peer about earlier blocks will allow the next advert.
     fn is_stuck(&self) -> bool {
         self.protocol
             .as_ref()

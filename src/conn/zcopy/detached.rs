@@ -42,7 +42,7 @@ pub(crate) fn add(
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
     };
     let want = match want {
-        // these are sent in messages
+        // these blocks are sent in messages
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };
@@ -58,7 +58,7 @@ pub(crate) fn add(
         block.pin_counted(message, want, how, account, &mut |_| ())
     });
     let Some(mut memory) = pin else {
-        // only the bytes that cannot be pinned
+        // copy only the bytes that cannot be pinned
         return Added::Copy(message.piece(len).map_or(len, |(_, n)| n));
     };
     memory.notify(Notify::Call(notice.piece()));
@@ -130,7 +130,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
             p.set_pipelined(true);
         }
     }
-    // there is space, as checked above
+    // the check above has found space
     let _ = z.blocks.push(advert, memory.first, tx.end(), user);
     // corked bytes are sent before the block
     c.no_more();
@@ -165,7 +165,7 @@ impl Connection {
                 continue;
             };
             let Ok(memory) = endpoint.take_back(memory.id) else {
-                // the memory is released with the transport
+                // releasing the transport also releases the memory
                 continue;
             };
             wakeups.add(Wakeup::Released);

@@ -12,7 +12,7 @@ use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::time::{milliseconds, Jiffies};
 
-/// Pause after which a copy that found no memory is attempted again.
+/// Time after which a copy that failed for lack of memory is retried.
 const PAUSE: Jiffies = milliseconds(100);
 
 /// Adds memory to the stream, or releases it.
@@ -57,7 +57,7 @@ pub(super) fn add_spliced(
     let worth = sk.with(|connection| {
         let worth = match message.flags() & c::MSG_MORE {
             0 => connection.may_use_zcopy(len),
-            // the size is not known yet
+            // the block's size is not known yet
             _ => len >= LEAST && connection.zcopy_threshold().is_some(),
         };
         worth && connection.writable(sk)
@@ -85,7 +85,7 @@ pub(super) fn add_spliced(
     Some(Added::Block)
 }
 
-/// Replaces blocks of this user by copies in the kernel, so that it can use its memory again.
+/// Replaces blocks of this user by copies in the kernel, so that the user can use its memory again.
 /// Context: process, may sleep.
 pub(super) fn move_away(sk: &SdpSock, link: &LocalLink, user: BlockUser) {
     let moved = link.replace_blocks(user, |memory| {

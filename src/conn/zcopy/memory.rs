@@ -29,7 +29,7 @@ pub(crate) enum Added {
     Block,
     /// The maximum number of blocks is in flight.
     Full,
-    /// The next bytes, this many, should be copied.
+    /// The caller should copy the next bytes, this many.
     Copy(usize),
 }
 
@@ -132,8 +132,8 @@ impl<'a> PinnedCall<'a> {
     }
 }
 
-/// Returns the next byte of a call, for a SrcAvail. Read before pinning: pinned memory holds the
-/// device, so no page fault is allowed afterwards.
+/// Returns the next byte of a call, for a SrcAvail. Must be called before pinning: a pinned block
+/// holds the device, and page faults are no longer allowed.
 pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     let mut first = [0];
     if message.take(&mut first) != 1 {
@@ -153,7 +153,7 @@ impl Drop for PinnedCall<'_> {
 }
 
 impl Connection {
-    /// Runs `f` on the spare blocks, while there is a connection.
+    /// Runs `f` on the spare blocks, if the socket has a connection.
     fn with_spares<R>(&mut self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
         match (&mut self.endpoint, &self.local) {
             (Some(endpoint), _) => Some(f(endpoint.spares())),
@@ -202,7 +202,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
 }
 
 impl SdpSock {
-    /// Returns a block for this range of program memory, preferably the one last used for it.
+    /// Returns a block for a range of program memory, preferably the last used for the range.
     pub(super) fn space_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
@@ -224,7 +224,7 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks but one if none was used recently, else sets the timer again.
+    /// Frees all spare blocks except one if no block was used recently, else sets the timer again.
     /// Context: process, may sleep.
     pub(crate) fn trim_if_idle(&self) {
         let mut c = self.connection();
@@ -250,7 +250,7 @@ impl SdpSock {
         }
     }
 
-    /// Returns memory to its call, at once or after a wait that depends on no program or peer.
+    /// Returns memory to its call. May wait, but for neither a program nor the peer.
     pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
         match memory {
             Ok(memory) => self.keep(memory),

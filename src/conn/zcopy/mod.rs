@@ -19,18 +19,18 @@
 //! The queues depend on neither memory nor transport, and are tested on the host
 //! (`tests/host/zcopy`).
 //!
-//! **Which end advertises.** The end that is ahead advertises. A blocking send call of at least the
-//! threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting reader of the
-//! peer; without such a reader, it advertises them. The receiver reads these bytes by RDMA in a
-//! blocking receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at
-//! once, and gets them as Data. If the peer does not react, the sender waits little longer than
-//! recent transfers took, takes its blocks back and copies. A receive call that would sleep, and
-//! has a buffer of at least the threshold, advertises it, once the peer has sent large blocks.
-//! Without a threshold the sender measures whether zero copy is faster ([`policy`]).
+//! **Which end advertises.** The end whose call comes first advertises. A blocking send call of at
+//! least the threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting
+//! reader of the peer; without such a reader, it advertises them. The receiver reads these bytes by
+//! RDMA in a blocking receive call, or refuses: a poller, a peek or a non-blocking call needs its
+//! bytes at once, and gets them as Data. If the peer does not react, the sender waits little longer
+//! than recent transfers took, takes its blocks back and copies. A receive call that would sleep,
+//! and has a buffer of at least the threshold, advertises it, once the peer has sent large blocks.
+//! Without a threshold, the sender measures if zero copy is faster ([`policy`]).
 //!
-//! **Which call waits.** Usually the call that pinned the pages stays until their release, which
-//! depends on no peer once the connection is lost. A call with `MSG_ZEROCOPY` does not wait: its
-//! blocks are *detached* and go either way in their place in the stream. A later turn of the
+//! **Which call waits.** Usually the call that pinned the pages waits for their release. Once the
+//! connection is lost, the release does not depend on the peer. A call with `MSG_ZEROCOPY` does not
+//! wait: its blocks are *detached*, and are read or written in stream order. A later turn of the
 //! connection releases such blocks, which notifies the program.
 //!
 //! [`crate::transport`] describes the owner of the pages at each step.
@@ -73,7 +73,7 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Minimum size of an own READ or WRITE for which pinning is faster.
+/// Minimum size in bytes of an RDMA READ or WRITE for which pinning is faster than copying.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
 /// Time assumed for reading a block before any measurement.
 const FIRST_MEAN: Jiffies = milliseconds(50);
@@ -81,14 +81,14 @@ const FIRST_MEAN: Jiffies = milliseconds(50);
 /// its memory to be written.
 const LEAST_ADVERT_TIME: Jiffies = milliseconds(20);
 const MOST_ADVERT_TIME: Jiffies = milliseconds(1000);
-/// Time for the peer's kernel to return memory; its program is not involved.
+/// Time for the peer's kernel to return memory. The peer's program need not act.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// Time for an OFED peer to reply to a cancel. OFED drops a SrcAvailCancel that arrives during its
-/// READ and replies when its program next reads. OFED's own calls wait for 60 s.
+/// READ and replies when its program next reads. Calls of an OFED peer wait for 60 s.
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
-/// Maximum number of blocks copied after adverts that were not read.
+/// Maximum number of blocks to copy after an advert that the peer did not read.
 const MOST_SKIPS: u32 = 64;
-/// Blocks of memory that wait for release by this connection; a worker releases further ones.
+/// Maximum number of blocks that this connection releases itself. A worker releases further blocks.
 const MOST_RELEASED: usize = 4;
 
 /// Flag in the cookie of a WRITE or message with the rest of a block; the other bits are the
@@ -122,7 +122,7 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Zero-copy state of a connection, `None` until first used: then reads see a default one.
+/// Zero-copy state of a connection; `None` until first used, when reads get the default state.
 pub(crate) struct ZcopyBox(Option<KBox<Zcopy>>);
 
 impl ZcopyBox {
@@ -320,7 +320,7 @@ impl Connection {
             _ => zcopy,
         };
         if let Some(p) = &mut self.protocol {
-            // several blocks may then be outstanding, and the peer's readers advertise their memory
+            // several blocks may be outstanding then, and the peer's readers advertise their memory
             p.set_pipelined(pipelined);
         }
         zcopy
@@ -336,7 +336,7 @@ impl Connection {
         }
     }
 
-    /// Posts invalidations of memory that the peer is done with, as the queue has space.
+    /// Posts invalidations of memory that the peer no longer uses, as far as the queue has space.
     pub(crate) fn end_access(&mut self) -> Result {
         let (Some(endpoint), Some(z)) = (self.endpoint.as_mut(), self.zcopy.get_mut()) else {
             return Ok(());
@@ -344,7 +344,7 @@ impl Connection {
         for advert in z.adverts().filter(|a| a.state == AdvertState::Done) {
             match endpoint.invalidate(advert.memory.id, advert.cookie) {
                 Ok(()) => advert.invalidating(),
-                // there is no space in the queue
+                // the queue has no space
                 Err(e) if e == ENOSPC => {}
                 Err(e) => return Err(e),
             }
@@ -380,7 +380,7 @@ impl SdpSock {
             true => return true,
             false => KBox::new(Zcopy::new(), GFP_KERNEL),
         };
-        // dropped by the caller if another call was first
+        // if another call was first, the caller drops this allocation
         let mut new = new.ok();
         self.with(|c| {
             if c.zcopy.0.is_none() {
@@ -395,7 +395,7 @@ impl SdpSock {
         let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(CloseEvent::Failed, ECONNABORTED);
-            // needed even if both streams had ended and the endpoint still existed
+            // required even if both streams have ended and the endpoint still exists
             c.zcopy.with(Zcopy::lost);
             (c.endpoint.take(), c.unlock())
         };

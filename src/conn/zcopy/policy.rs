@@ -4,17 +4,17 @@
 //!
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
 //! 2. Larger ones form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
-//!    scattered memory, each run that fits one memory region counts as a send. The longest run
-//!    determines the class of the call's time.
+//!    scattered memory, each segment that fits one memory region (a run) counts as a send. The
+//!    longest run determines the class of the call's time.
 //! 3. For each class a connection keeps a *ratio*: the caller's time of a zero-copy send divided
 //!    by that of a copied one.
-//! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times this leaves the
-//!    processor to others.
+//! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times, zero copy leaves the
+//!    processor to other tasks.
 //! 5. A new connection starts with the typical ratio of its kind of device ([`Kind`]).
 //! 6. The connection times its calls. After [`FIRST_REST`] bytes a few sends try the other method.
-//! 7. The new ratio is the mean of the old one and that of the trial.
-//! 8. While trials change nothing, each comes after four times as many bytes as the last, so that
-//!    their cost is negligible. A trial that changes the method is verified soon.
+//! 7. The new ratio is the mean of the old ratio and the trial's ratio.
+//! 8. While trials change nothing, the distance between two trials grows fourfold each time, so
+//!    that their cost is negligible. A trial that changes the method is verified soon.
 //! 9. The first bytes after a change of the method are not timed, since they fill or drain
 //!    buffers.
 //! 10. Connections share no results: peers differ.
@@ -30,11 +30,11 @@ const LARGEST: usize = 1 << 20;
 const ONE: u64 = 1024;
 /// Ratio within measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
-/// Initial ratios before any measurement: a trial that differs by a fifth changes the method.
+/// Initial ratio before any measurement. A trial that differs by a fifth changes the method.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;
 const LIKELY_COPIED: u64 = ONE + ONE / 10;
-/// A trial counts as a ratio of at least a half and at most 2: waiting for a processor makes single
-/// times meaningless.
+/// A trial counts as a ratio of at least a half and at most 2: a single time is meaningless if the
+/// task had to wait for a processor.
 const MOST: u64 = 2 * ONE;
 const LEAST: u64 = ONE / 2;
 
@@ -62,9 +62,9 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Returns the size from which zero copy is likely to be faster. Instruction-counted with rxe,
-    /// its throughput relative to copying is 0.76 at 64 KiB and 1.06 at 1 MiB; adapters are
-    /// reported to break even between 64 and 256 KiB. On local connections, by the clock, it is 0.5
-    /// at 256 KiB and 0.8 at 1 MiB, where it takes less of the processors.
+    /// zero copy has 0.76 of the throughput of copying at 64 KiB, and 1.06 at 1 MiB. Adapters are
+    /// reported to break even between 64 and 256 KiB. On local connections, zero copy has 0.5 of
+    /// the throughput at 256 KiB by the clock, and 0.8 at 1 MiB with less processor time.
     const fn begins(self) -> usize {
         match self {
             Kind::Adapter => LARGER,
@@ -92,7 +92,7 @@ impl Cost {
         }
     }
 
-    /// Returns the nanoseconds per page.
+    /// Returns the mean cost in nanoseconds per page.
     fn of_page(&self) -> u64 {
         let pages = (self.bytes >> 12).max(1);
         self.time.checked_div(pages).unwrap_or(0)
@@ -108,11 +108,11 @@ struct Size {
     ratio: u64,
     /// Set while a trial of the other method is in progress.
     trying: bool,
-    /// Bytes left that are not timed.
+    /// Number of untimed bytes left.
     warm_up: u64,
     /// Number of bytes until the end of the trial, or until the next trial.
     left: u64,
-    /// Bytes until the trial after that.
+    /// Number of bytes between that trial and the following one.
     rest: u64,
     /// Cost of the method that the ratio selects, and of the other method.
     own: Cost,
@@ -241,7 +241,7 @@ impl Policy {
         self.sizes.iter().any(|s| s.used && s.is_direct())
     }
 
-    /// Records the time of a blocking call in nanoseconds; [`Self::is_direct`] chose the way of
+    /// Records the time of a blocking call in nanoseconds; [`Self::is_direct`] chose the method for
     /// its longest run.
     pub(crate) fn sent(&mut self, run: usize, bytes: usize, time: u64) {
         if let Some(size) = self.size(run) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Asynchronous sends without a copy (AZ-SDP): blocks that no call waits for ([`super::detached`]),
-//! of memory that is write-protected meanwhile ([`crate::memory::protect`]).
+//! Asynchronous sends without a copy (AZ-SDP): detached blocks ([`super::detached`]) of memory that
+//! is write-protected until sent ([`crate::memory::protect`]).
 //!
 //! A blocking call sends whole pages this way if the socket has the option (`SDP_ASYNC_SEND`,
 //! `async_send`) and the program seldom writes to its blocks before the peer has them
 //! ([`super::touches`]). Bytes before and after the whole pages are copied. A task that writes to
-//! such a block waits, and the block is taken back: bytes that the peer has not read are sent in
-//! messages.
+//! such a block waits until the block is taken back. Bytes that the peer has not read are then sent
+//! in messages.
 
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
@@ -33,7 +33,7 @@ impl Connection {
     }
 }
 
-/// Returns the number of bytes of a call's next block, or the result of the call without one.
+/// Returns the size of a call's next block in bytes, or the call's result if no block is possible.
 fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, Option<Added>> {
     let (most, least) = {
         let c = sk.connection();
@@ -75,7 +75,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     let run = message.run(size);
     let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
         block.pin_counted(message, size, how, account, &mut |pages| {
-            // ends an earlier attempt first
+            // an earlier attempt has to end first
             drop(core::mem::replace(&mut flight, Err(Refusal::Busy)));
             flight = protect(sk, pages);
         })
@@ -96,14 +96,14 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     memory.notify(Notify::Protected(flight));
     let added = detached::push(sk, lock, message, memory, BlockUser::Writers);
     if added == Added::Block && touch() {
-        // a write fault came before the block was added
+        // a write fault happened before the block was added
         on_write_fault(sk);
     }
     Some(added)
 }
 
-/// Returns the number of the next bytes that make one block: one [run](SendMsg::run) of few
-/// segments, none of them small.
+/// Returns how many of the next bytes fit one block: one [run](SendMsg::run) of few segments, none
+/// of them small.
 fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     let run = message.run(most).map_or(0, |(_, len)| len);
     let lengths = message.ranges(run).map(|(_, len)| len);
@@ -164,7 +164,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
-            // the memory is released with the transport
+            // releasing the transport also releases the memory
             return;
         };
         drop(c);

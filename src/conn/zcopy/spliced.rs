@@ -3,11 +3,11 @@
 //! Pages that senders give away (`MSG_SPLICE_PAGES`): of files and pipes by sendfile(2) and
 //! splice(2), and of kernel users.
 //!
-//! Such a call has few pages and announces more by `MSG_MORE`. So pages are collected into a
-//! detached block ([`super::detached`]), whose place in the stream is fixed by its first page. The
-//! block is sent when a call announces no more, when it is full, before any later bytes, at the end
-//! of the stream, and after the maximum time of `MSG_MORE`. A block too small to be read by RDMA is
-//! sent in messages, from the same pages.
+//! A splice call passes few pages, and announces more by `MSG_MORE`. Pages of several calls are
+//! collected into a detached block ([`super::detached`]). The first page fixes the block's stream
+//! position. The block is sent when a call announces no more pages, when the block is full, before
+//! any later bytes, at the end of the stream, and after the maximum time of `MSG_MORE`. A block too
+//! small to be read by RDMA is sent in messages, from the same pages.
 //!
 //! | collection | |
 //! | --- | --- |
@@ -40,7 +40,7 @@ const LEAST: usize = LARGE_CHUNK / 2;
 pub(super) struct SplicedBlock {
     memory: Pinned,
     cookie: u64,
-    /// Position among the copied bytes of the stream.
+    /// Position of the block among the copied bytes of the stream.
     at: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     let added = sk.connection().collect(sk, message);
     message.advance(added);
     if added == 0 {
-        // they begin another block, or are copied
+        // the pages begin another block, or are copied
         flush(sk);
         match begin(sk, message, more)? {
             Added::Block => {}
@@ -168,7 +168,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     Some(Added::Block)
 }
 
-/// Sends the collected block, if there is one. Context: process, without the connection's lock.
+/// Sends the collected block, if any. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
     let mut c = sk.connection();
     let Some(mut collected) = c.zcopy.with(|z| z.collection.take()) else {
@@ -243,7 +243,7 @@ impl Connection {
         let Collection::Open(collected) = &mut z.collection else {
             return 0;
         };
-        // on a stalled connection, the turn that closes the collection for later bytes comes later
+        // on a stalled connection, the collection may still be open when later bytes are queued
         if collected.at != end {
             return 0;
         }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Decides whether blocks are write-protected: not if the program writes to its memory soon after
-//! sending it.
+//! Decides if blocks are write-protected. Blocks are not protected if the program often writes to
+//! memory soon after sending it.
 //!
 //! A connection stays asynchronous as long as at most one in eight of its blocks has a write fault.
-//! After more write faults it is synchronous for a pause, which doubles each consecutive time; then
-//! a few blocks test again.
+//! After more write faults it is synchronous for a pause, which doubles each consecutive time.
+//! After the pause, a few protected blocks test again.
 
-/// Points of a write fault. Each block takes one away, so one in this many may have a fault.
+/// Points for a write fault. Each block subtracts one point: one block in eight may have a fault.
 const FAULT: i32 = 8;
 /// Lowest number of points: some faults may follow many blocks without one.
 const LEAST: i32 = -64;
 /// Number of points that resets the pause.
 const GOOD: i32 = -24;
 
-/// Backoff of an action: `FIRST` to `MOST` times are skipped, twice as many after each failure.
+/// Backoff of an action: skips `FIRST` to `MOST` attempts, twice as many after each failure.
 #[derive(Debug)]
 pub(crate) struct Backoff<const FIRST: u32 = 1, const MOST: u32 = 64> {
     left: u32,
@@ -80,7 +80,7 @@ impl FaultRate {
         }
     }
 
-    /// Begins a pause: the next blocks cannot be protected either.
+    /// Begins a pause, since protecting the next blocks would fail, too.
     pub(crate) fn refused(&mut self) {
         self.points = FAULT;
         self.pause.failed();
@@ -123,7 +123,7 @@ mod tests {
     fn whoever_gets_better_is_believed() {
         let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
-        // after at most one longest pause, sends are as without faults
+        // after at most one pause of maximum length, sends are as without faults
         send(&mut t, 4096 + 32, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
         assert_eq!(t.pause.next, 0);

@@ -2,8 +2,8 @@
 
 //! Memory of a receive call that reads the peer's adverts.
 //!
-//! A transfer may span several adverts, and end within one. When these are used up, the transfer is
-//! *cut*: it ends with the posted bytes.
+//! A transfer may span several adverts, and end within one. When the peer's adverts are used up,
+//! the transfer is *cut*: its end becomes the end of the posted bytes.
 
 #[derive(Debug)]
 pub(crate) struct Transfer<M> {
@@ -66,7 +66,7 @@ impl<M> Transfer<M> {
 mod tests {
     use super::*;
 
-    /// Posts up to `bytes`. Returns the offset and number of the posted bytes.
+    /// Posts up to `bytes` bytes. Returns the offset and number of the posted bytes.
     fn post(t: &mut Transfer<()>, bytes: u32) -> Option<(u32, u32)> {
         let (at, len) = t.next()?;
         t.posted(bytes.min(len));

@@ -11,13 +11,12 @@ use kernel::prelude::*;
 /// Time that the call of a dying task still waits for bytes in flight.
 const DYING_TIME: Jiffies = milliseconds(1000);
 
-/// Fatal signal of a task whose call has memory in use. Bytes sent before it must arrive, as on
-/// TCP, which takes the peer's device or kernel no time: a reset would drop even bytes that the
-/// peer is reading.
+/// Fatal signal of a task whose call has memory in use. Bytes sent before the signal must arrive,
+/// as on TCP. A reset would drop even bytes that the peer is reading.
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
-    /// Set when the time has passed and the caller checks once more: an event may have arrived
-    /// during the sleep.
+    /// Set after the timeout, when the caller checks once more: an event may have arrived during
+    /// the sleep.
     late: bool,
 }
 
@@ -33,8 +32,8 @@ impl FatalSignal {
         self.since.is_some()
     }
 
-    /// Sleeps until an event after `seq` or a fatal signal. After a fatal signal it sleeps for a
-    /// limited time. Returns true if the caller has to check again, false after the time-out.
+    /// Sleeps until an event after `seq` or a fatal signal. After a fatal signal, the sleep is
+    /// limited. Returns true if the caller has to check again, false after the time-out.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -62,7 +61,7 @@ impl FatalSignal {
 }
 
 /// Wait of a call until the peer returns its memory: for the time of an advert, then until a cancel
-/// completes, which depends on the peer's kernel only.
+/// completes. The cancel depends only on the peer's kernel.
 pub(super) struct Waiting {
     since: Jiffies,
     patience: Jiffies,
@@ -91,7 +90,7 @@ impl Waiting {
         }
     }
 
-    /// Starts the time of the advert anew.
+    /// Restarts the time limit of the advert.
     pub(super) fn restart(&mut self) {
         self.since = jiffies();
     }

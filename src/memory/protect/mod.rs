@@ -9,18 +9,18 @@
 //!
 //! * A task that writes to a block waits. The worker notifies the block's owner, which makes the
 //!   peer finish or return the block. Tasks that read the memory never wait.
-//! * An [`InFlight`] is a block in flight. The drop makes the block's pages writable, except those
-//!   of other blocks. The address space's worker does this; it waits only for tasks that change
-//!   mappings.
-//! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
-//!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
-//!   protected; unmapped memory is no longer protected.
+//! * An [`InFlight`] is a block in flight. After the drop, the address space's worker makes the
+//!   block's pages writable, except pages of other blocks. The worker waits only for tasks that
+//!   change mappings.
+//! * fork(2) gives the child copies without protection. exec(2) and the end of the process destroy
+//!   the protected mapping; the block keeps its pages. Memory moved by mremap(2) stays protected;
+//!   unmapped memory is no longer protected.
 //! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, as
 //!   after mremap(2), all blocks are taken back first. Then the userfaultfd is closed, which makes
-//!   all memory writable. The next block opens another one.
-//! * Page tables do not protect from earlier pins, such as a read by direct I/O or a buffer
-//!   registered with io_uring or a device. A block with such pins is refused. Pins by which this
-//!   module sends write nothing ([`Pages::are_ours`]).
+//!   all memory writable. The next block opens another userfaultfd.
+//! * Write-protected page tables do not stop writes by earlier pins, such as direct I/O or a buffer
+//!   registered with io_uring. A block with other pins is refused. This module's own pins for
+//!   sending are harmless ([`Pages::are_ours`]).
 //!
 //! An address space that has had no blocks for a while is dropped.
 
@@ -62,7 +62,7 @@ pub(crate) struct Holder {
 struct Protection {
     record: Record<KVec<Option<Part<Holder>>>>,
     /// Set when the program has moved recorded memory or changed the argument page, and after a
-    /// long rest. No block may begin, all are taken back, and the last closes the userfaultfd.
+    /// long rest. No block may begin. All blocks are taken back; the last closes the userfaultfd.
     closing: bool,
 }
 
@@ -96,7 +96,7 @@ impl Drop for InFlight {
                 break;
             }
         }
-        // first, since the worker may shorten the rest
+        // set the time before `poke`: the worker may shorten it
         self.mm.rest(REST);
         self.mm.poke();
     }
@@ -184,7 +184,7 @@ impl Handler for ProtectedMm {
             match event {
                 Some(_) => {}
                 None if cleared => return,
-                // a task that changes mappings reports the end only if memory has moved
+                // tasks that change mappings report the end only if memory has moved
                 None => fsleep(Delta::from_millis(1)),
             }
         }
@@ -226,8 +226,8 @@ impl ProtectedMm {
 
     /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
-    /// mremap(2) returns as soon as its event is read, perhaps before this has handled it. The
-    /// program may have sent other memory at the old address: that block is taken back, too.
+    /// mremap(2) returns once its event is read, perhaps before this call has handled the event. If
+    /// the program has sent other memory at the old address, that block is taken back, too.
     fn handle(&self, event: &UffdEvent) {
         let (start, end) = (event.from, event.from.saturating_add(event.len));
         let range = Range { start, end };
@@ -236,7 +236,7 @@ impl ProtectedMm {
         if event.moved {
             state.closing |= known;
         } else if !known && !state.closing {
-            // after a move, any block may have this page
+            // after mremap(2), this page may belong to any block
             state.closing = !state.record.add_loose(range);
         }
         drop(state);
@@ -256,7 +256,7 @@ impl ProtectedMm {
         }
     }
 
-    /// Makes memory writable that no block needs. Returns false if it has to be repeated.
+    /// Makes memory writable that no block needs. Returns false if the call has to be repeated.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
         loop {
             let mut state = self.state.lock();

@@ -2,11 +2,11 @@
 
 //! Record of the protected memory of one address space, and of its owners.
 //!
-//! A block consists of one or more ranges of whole pages in flight, its parts. Blocks may overlap:
+//! A block consists of one or more ranges of whole pages in flight (its parts). Blocks may overlap:
 //! a page is protected until the last block that covers it has ended. Memory of ended blocks stays
 //! in the record, too, until the worker has made it writable ([`Record::next_loose`],
 //! [`Record::cleared`]). No block may begin on memory with a waiting writer: a write fault is
-//! reported once, and must not wait for later blocks.
+//! reported once, and the writer must not wait for later blocks.
 //!
 //! Memory that the program unmaps or maps again may stay recorded, and protected, for longer.
 
@@ -92,7 +92,7 @@ where
         Some(id)
     }
 
-    /// Adds a part; a task waits to write to one without owner. Returns false without a free slot.
+    /// Adds a part: without owner, a page with a waiting writer. Returns false without a free slot.
     fn add(&mut self, range: Range, block: BlockId, owner: Option<O>) -> bool {
         let Some(free) = self.parts.iter_mut().find(|p| p.is_none()) else {
             return false;
@@ -125,7 +125,7 @@ where
         }
     }
 
-    /// Sets the first address of an ended part, before which nothing has to be made writable.
+    /// Moves up the start of an ended part: pages before the new start need not be made writable.
     fn shorten(&mut self, at: usize, start: usize) {
         let last = self.all().count().saturating_sub(1);
         let Some(Some(part)) = self.parts.get_mut(at) else {

@@ -81,7 +81,7 @@ fn none_begins_where_the_worker_is() {
     assert_eq!(r.next_loose(), Some(range(1, 4)));
     assert!(begin(&mut r, range(4, 4), 2).is_none());
     assert!(begin(&mut r, range(5, 4), 2).is_some());
-    // meanwhile another block has ended
+    // another block has ended in the meantime
     r.end(b);
     r.cleared(range(1, 4));
     assert!(begin(&mut r, range(1, 4), 3).is_some());

@@ -107,7 +107,7 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
     if sk.port() != 0 {
         return Ok(());
     }
-    // bind(2) chose the port while TCP was wanted, or the address alone
+    // bind(2) chose the port while the program wanted TCP, or set the address alone
     join(sk, tcp)?;
     if sk.port() != 0 {
         return Ok(());
@@ -120,7 +120,7 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
 }
 
 /// Decides between SDP and TCP if the program wants one of them, or SDP cannot be used. Returns
-/// false if both remain. The port is the one that bind(2) has chosen.
+/// false if both remain. The socket keeps the port of bind(2).
 ///
 /// `ENOBUFS`: SDP is wanted, and cannot be used. Other errors: those of [`take_port`].
 pub(super) fn follows_route(sk: &SdpSock, tcp: &Tcp<'_>) -> Result<bool> {
@@ -168,7 +168,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
     r
 }
 
-/// Implements accept(2): takes connections from both sockets, in turn if both have some.
+/// Implements accept(2): takes connections from the SDP and the TCP socket in turn.
 pub(super) fn accept(
     call: &Descriptor<'_, Socket>,
     non_blocking: bool,
@@ -190,7 +190,7 @@ pub(super) fn accept(
     'again: loop {
         let seq = sk.event_seq();
         let listens = sk.state() == State::Listen;
-        // an option may have made this a TCP listener
+        // an option may have switched this socket to TCP
         let only_tcp = super::phase(sk) == Phase::Tcp;
         if !listens && !only_tcp {
             return Err(EINVAL.into());

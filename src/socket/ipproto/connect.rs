@@ -60,13 +60,13 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 if begun == ConnectStart::Trying {
                     waited = true;
                     if timeout == 0 {
-                        // as on TCP, even if the reply has arrived already
+                        // as on TCP, even if the reply has already arrived
                         return Err(EINPROGRESS.into());
                     }
                 }
             }
-            // TCP may report its reply before the phase changes to TCP: a caller woken by it must
-            // see the result. As on TCP, the call waits for the holder of the socket.
+            // TCP may report its reply before the phase changes to TCP: a caller woken by the reply
+            // must get the result. As on TCP, the call waits for the holder of the socket.
             Phase::Crossing => drop(sk.decide()),
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
@@ -80,7 +80,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
 /// Implements connect(2) of a socket that uses TCP, for a call that has `timeout` left.
 fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: isize) -> Result {
     let connect = |flags| match tcp.connect(name, flags).map_err(Errno::of) {
-        // on TCP the connection was in progress before this call, which may have begun it
+        // on TCP, the connection was in progress before this call, which may have begun it by SDP
         Err(EALREADY) => Err(unfinished),
         r => r,
     };
@@ -101,7 +101,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 enum ConnectStart {
     Trying,
     Tcp,
-    /// No step: another event was first, or TCP will connect.
+    /// No step by SDP: another event was first, or TCP will connect.
     Else,
 }
 
@@ -141,7 +141,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     let started = start(call, &to);
     let mut c = sk.connection();
     match (started, c.fallback.phase) {
-        // otherwise the request is already sent
+        // in other phases, the request is already sent
         (Ok(()), Phase::Trying) if !c.timers.is_set(Timer::Close) => {
             c.set_timer(sk, Timer::Close, patience(sk, SEARCH))
         }
@@ -151,7 +151,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
             if !had_port {
                 release_port(sk, &tcp);
             }
-            // the failure took no time, and may concern this socket alone
+            // the failed attempt took no time, and its reason may concern this socket alone
             let why = FallbackReason::of(unreachable_error(e));
             hand_to_tcp(sk, &tcp, why, Some(&name));
             return Ok(ConnectStart::Tcp);

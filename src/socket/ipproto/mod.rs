@@ -3,9 +3,9 @@
 //! Sockets of `IPPROTO_SDP`: they use SDP if the peer replies to it, else TCP.
 //!
 //! The descriptor of such a socket has an SDP [`Socket`] and a TCP socket. Until connect(2), every
-//! call applies to both: they hold the same port, have the same options and both listen. connect(2)
-//! tries SDP. If SDP succeeds, the TCP socket only holds its port. If SDP fails, the open file
-//! switches to the TCP socket ([`to_tcp`]). An accepted connection is SDP or TCP from the
+//! call applies to both sockets: both have the same port and options, and both listen. connect(2)
+//! tries SDP. If SDP succeeds, the TCP socket only keeps the port reserved. If SDP fails, the open
+//! file switches to the TCP socket ([`to_tcp`]). An accepted connection is SDP or TCP from the
 //! beginning.
 //!
 //! # Why SDP and TCP are not tried at the same time
@@ -14,16 +14,16 @@
 //! listening program, and one of the two connections would end at once. SDP has to reply within
 //! `ipproto_wait`; most peers without SDP refuse much sooner. After a failure of SDP, TCP is tried.
 //!
-//! A peer may neither support SDP nor refuse it; only a timeout distinguishes it from a slow one.
-//! The timeout starts when the request is sent: before that the neighbour is resolved, which TCP
-//! needs as well. A host that has replied recently gets time for one more request.
+//! A peer may neither support SDP nor refuse it; only a timeout distinguishes such a peer from a
+//! slow one. The timeout starts when the request is sent, after resolving the neighbour, which TCP
+//! needs, too. For a host that has replied recently, the timeout allows one more request.
 //!
 //! # Deciding between SDP and TCP
 //!
 //! The connection's spinlock protects the [`Phase`], which events change. Before connect(2) the
 //! phase is `Open`. In this phase, a call that takes long or may fault holds the mutex of
-//! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide). connect(2) takes it to begin. So
-//! a worker that falls back never waits for a program; later calls wait for the worker.
+//! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide). connect(2) takes the mutex to
+//! begin. So a worker that falls back never waits for a program; later calls wait for the worker.
 
 mod bind;
 mod connect;

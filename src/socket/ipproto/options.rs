@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets. By
-//! `SDP_ROUTE` the program selects SDP, TCP or both.
+//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets. With
+//! `SDP_ROUTE`, the program selects SDP, TCP or both.
 
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
@@ -16,8 +16,8 @@ use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
 
-/// setsockopt(2). TCP checks the value of such an option. If SDP does not support what the program
-/// requests, the socket switches to TCP.
+/// Implements setsockopt(2). TCP checks the values of options that TCP has. If SDP does not support
+/// the requested option, the socket switches to TCP.
 pub(super) fn set(
     call: &Descriptor<'_, Socket>,
     level: i32,
@@ -160,7 +160,7 @@ pub(in crate::socket) fn set_route(sk: &SdpSock, value: i32) -> Result {
         _ => return Err(EISCONN.into()),
     }
     if route != Route::Sdp && tcp.port() == 0 && sk.port() != 0 {
-        // bound by SDP alone so far
+        // only the SDP socket is bound so far
         let local = Address {
             scope: sk.bound_interface() as u32,
             ..sk.local()

@@ -10,7 +10,7 @@ use crate::sys::debug::debug;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};
 
-/// Switches the descriptor to the TCP socket, which connects first if requested, under `decision`.
+/// Switches the descriptor, under `decision`, to the TCP socket, which first connects if requested.
 pub(super) fn hand_to_tcp(
     sk: &SdpSock,
     tcp: &Tcp<'_>,
@@ -26,7 +26,7 @@ pub(super) fn hand_to_tcp(
     }
     tcp.take_file(sk);
     namespace.count(|s| s.count_outcome(why));
-    // before calls that wait may go on
+    // done before waiting calls continue
     namespace.became_tcp(sk);
     {
         let mut c = sk.connection();
@@ -61,8 +61,8 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     hand_to_tcp(sk, &tcp, why, Some(&name));
 }
 
-/// Handles close(2) of a descriptor. If TCP was not answered after the switch either, nothing is
-/// recorded about SDP.
+/// Handles close(2) of a descriptor. If TCP got no reply after the switch either, no failure of SDP
+/// is recorded.
 pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
     sk.netns().ports.lock().let_go_of_tcp(sk.id());
     let Some(tcp) = won else { return };

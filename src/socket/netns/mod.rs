@@ -30,10 +30,10 @@ use kernel::{new_mutex, new_spinlock};
 use peers::{FixedBufferPeers, PeerCache};
 use ports::Ports;
 
-/// Memory of the machine in bytes per socket: gives the default limit of sockets of a namespace,
-/// and of a user in it. Reason: queue pairs are not charged to a user. An idle end of a connection
-/// takes 93 KiB with rxe (docs/performance.md), so a user may use half of the memory, and a
-/// namespace all of it.
+/// Memory of the machine in bytes per socket. Determines the default limit of sockets of a
+/// namespace, and of a user in a namespace. Needed because queue pairs are not charged to a user.
+/// An idle end of a connection takes 93 KiB with rxe (docs/performance.md), so a user may use half
+/// of the memory, and a namespace all of it.
 const PER_NET: usize = 96 << 10;
 const PER_USER: usize = 192 << 10;
 
@@ -98,7 +98,7 @@ pub(crate) struct Netns {
     /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Never taken with another lock.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
-    /// Hosts that get large receive buffers at once. The same.
+    /// Hosts that get large receive buffers at once. Never taken with another lock.
     #[pin]
     pub(in crate::socket) fixed_buffer_peers: SpinLock<FixedBufferPeers>,
 }
@@ -141,14 +141,14 @@ impl PerNet for Netns {
 
 struct Entry {
     sk: ARef<SdpSock>,
-    /// Owner when the socket was entered; accept(2) may change it. `None`: the socket has switched
-    /// to TCP, and counts for no limit.
+    /// Owner of the socket when it was entered; accept(2) may change the owner. `None`: the socket
+    /// has switched to TCP, and counts against no limit.
     uid: Option<u32>,
 }
 
 struct User {
     sockets: usize,
-    /// Account that their pinned pages are charged to.
+    /// Account that the pinned pages of the user's sockets are charged to.
     account: Arc<Account>,
 }
 
@@ -158,9 +158,9 @@ struct Sockets {
     count: usize,
     /// Owners of the sockets.
     users: RBTree<u32, User>,
-    /// First id missing in the sum of all counters that [`Netns::stats`] is making.
+    /// First socket id that the running call of [`Netns::stats`] has not added to its sum yet.
     summed: usize,
-    /// Counters missing in `totals` since their sockets left during the call.
+    /// Counters of sockets that left during that call, not added to `totals` yet.
     missed: Stats,
 }
 
@@ -255,7 +255,7 @@ impl Netns {
             u.sockets = u.sockets.saturating_sub(1);
             u.sockets
         });
-        // the mutex before the spinlock
+        // locks are taken in this order: the mutex before the spinlock
         let mut totals = self.totals.lock();
         if left == Some(0) {
             if let Some(u) = sockets.users.remove(&uid) {
@@ -318,7 +318,7 @@ impl Netns {
         }
     }
 
-    /// Returns the socket with the lowest id from `least` on whose entry `fits`.
+    /// Returns the socket with the lowest id of at least `least` whose entry `fits`.
     fn find(&self, mut least: usize, fits: impl Fn(&Entry) -> bool) -> Option<ARef<SdpSock>> {
         loop {
             let sockets = self.sockets.lock();
@@ -331,12 +331,12 @@ impl Netns {
         }
     }
 
-    /// Returns the socket with the lowest id from `least` on, without those that use TCP.
+    /// Returns the socket with the lowest id of at least `least`, except sockets that use TCP.
     fn next(&self, least: usize) -> Option<ARef<SdpSock>> {
         self.find(least, |entry| entry.uid.is_some())
     }
 
-    /// As [`Self::next`], for `IPPROTO_SDP` sockets, including those that have switched to TCP.
+    /// Variant of [`Self::next`] for `IPPROTO_SDP` sockets, even those switched to TCP.
     fn next_either(&self, least: usize) -> Option<ARef<SdpSock>> {
         self.find(least, |entry| entry.sk.is_either())
     }

@@ -2,9 +2,9 @@
 
 //! Tables of peers: the cache of destinations for `IPPROTO_SDP`, and services of OFED.
 //!
-//! Cache of destinations. Destinations without an SDP reply are in it: they are not tried again for
-//! a while. Hosts that have replied by SDP, even by a refusal, are in it, too: if such a host is
-//! silent, it is not assumed to lack SDP.
+//! Cache of destinations. The cache has destinations without an SDP reply, where SDP is not tried
+//! again for a while. The cache also has hosts that have replied by SDP, even by a refusal: silence
+//! of such a host does not mean a lack of SDP.
 //!
 //! Each destination has a slot of a small table; a later entry replaces an earlier one.
 
@@ -38,7 +38,7 @@ pub(in crate::socket) struct Peer {
 impl Peer {
     /// Returns the time until the entry expires, if it is valid.
     fn left(&self, params: &Params) -> Option<Jiffies> {
-        // by the parameter's current value
+        // the lifetime is the parameter's current value
         let left = seconds(params.ipproto_memory().max(0) as u32)
             .checked_sub(jiffies().wrapping_sub(self.since))?;
         (left > 0 && self.forgotten == params.forgotten()).then_some(left)
@@ -85,7 +85,7 @@ impl PeerCache {
         Some((peer, peer.left(&self.params)?.checked_div(seconds(1))?))
     }
 
-    /// Drops the entries of a host, or all if the line is empty. `EINVAL`: it is no address.
+    /// Drops a host's entries, or all if the line is empty. `EINVAL`: the line is no address.
     pub(in crate::socket) fn flush(&mut self, line: &[u8]) -> Result {
         let line = str::from_utf8(line).map_err(|_| EINVAL)?.trim();
         let ip = match line {
@@ -151,7 +151,7 @@ pub(in crate::socket) fn patience(sk: &SdpSock, times: u32) -> Jiffies {
     milliseconds(wait.saturating_mul(times))
 }
 
-/// Returns the timeout of the SDP reply for the host that a socket connects to, by its entry.
+/// Returns the timeout of the SDP reply for a socket's destination, by the host's cache entry.
 pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
     let to = sk.connection().fallback.to;
     let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
@@ -159,8 +159,8 @@ pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
 }
 
 /// Stores the result of an attempt to connect by SDP, if it concerns the host. The result is not
-/// stored if the program chose the interface or source address: its route may differ from that of
-/// others, or not exist.
+/// stored if the program chose the interface or source address: its route may differ from the
+/// routes of other sockets, or not exist.
 pub(in crate::socket) fn remember(sk: &SdpSock, why: FallbackReason) {
     let (to, requested) = {
         let c = sk.connection();
@@ -178,7 +178,7 @@ pub(in crate::socket) fn remember(sk: &SdpSock, why: FallbackReason) {
     }
 }
 
-/// Maximum number of services recorded for one namespace; another one replaces the oldest.
+/// Maximum number of services recorded for one namespace. A further service replaces the oldest.
 const MOST_SERVICES: usize = 64;
 
 /// Services whose SDP never requests larger receive buffers: OFED peers, recognised by the

@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 
-/// Claim to a port: its address, and the conditions for sharing it.
+/// Claim to a port: the local address, and the conditions for sharing the port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     ip: IpAddr,
@@ -72,7 +72,7 @@ impl Claim {
         elsewhere || !self.overlaps(other)
     }
 
-    /// Returns true if both claims may hold the port; `listens`: the other's socket listens.
+    /// Returns true if both claims may share the port. `listens`: the other socket listens.
     fn gets_along(&self, other: &Claim, listens: bool) -> bool {
         (self.reuse_address && other.reuse_address && !listens)
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
@@ -104,13 +104,13 @@ struct Holder {
     listens: bool,
 }
 
-/// Sockets of one port with equal claims: one user may have any number of them.
+/// Sockets of one port with equal claims. One user may have any number of such sockets.
 #[derive(Default)]
 struct Group {
     sockets: usize,
     /// Number of sockets with `holds_tcp`.
     tcp: usize,
-    /// Number of sockets with `listens`; `listeners` contains them by id.
+    /// Number of listening sockets; `listeners` contains these sockets by id.
     listening: usize,
     listeners: RBTree<usize, ARef<SdpSock>>,
 }
@@ -140,8 +140,8 @@ impl Ports {
 
     /// Assigns a free port to a socket; for connect(2), also a port used only by connections to
     /// other destinations. With `tcp`, its TCP socket gets the same port number in TCP. As on TCP,
-    /// connect(2) first tries ports with the parity of the range's start, bind(2) and listen(2) the
-    /// others.
+    /// connect(2) first tries ports with the parity of the range's start; bind(2) and listen(2)
+    /// first try the other ports.
     pub(in crate::socket) fn choose(
         &mut self,
         sk: &SdpSock,
@@ -158,7 +158,7 @@ impl Ports {
             let start = random_below(half.len() as u32) as usize;
             let later = half.clone().skip(start);
             for candidate in Iterator::chain(later, half.take(start)) {
-                // sharing depends on the port number alone, whatever the address
+                // sharing depends on the port number alone, not on the address
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)
@@ -217,7 +217,7 @@ impl Ports {
         };
         let holder = RBTreeNode::new(id, holder, GFP_KERNEL)?;
         let listener = RBTreeNode::new(id, sk.into(), GFP_KERNEL)?;
-        // counts before the old entry and its group are removed
+        // the new claim is counted before the old entry and its group are removed
         let group = self.group(port, &claim)?;
         group.sockets = group.sockets.saturating_add(1);
         self.release(id);
@@ -231,7 +231,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the group of a claim. If the caller fails an empty group may remain, harmlessly.
+    /// Returns the group of a claim. An empty group, left if the caller fails, is harmless.
     fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table
@@ -329,7 +329,7 @@ impl Ports {
         let best = listening().filter_map(|(c, _)| fit(c)).max()?;
         let equal = || listening().filter(|(c, _)| fit(c) == Some(best));
         let count: u64 = equal().map(|(_, g)| g.listening as u64).sum();
-        // the high half of the product is hash / 2^32 of the count
+        // the high half of the product is the count times hash / 2^32
         let nth = u64::from(hash).saturating_mul(count) >> 32;
         let mut each = equal().flat_map(|(_, g)| g.listeners.values());
         each.nth(nth as usize).cloned()

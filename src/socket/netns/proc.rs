@@ -73,14 +73,14 @@ impl fmt::Display for Hex {
     }
 }
 
-/// A row for each open `IPPROTO_SDP` socket, with its protocol, and the
-/// reason if that is TCP. Addresses are in the row of the inode in `sdp`, `tcp` or `tcp6`.
+/// A row for each open `IPPROTO_SDP` socket, with its protocol, and for TCP the reason. Addresses
+/// are in the row of the inode in `sdp`, `tcp` or `tcp6`.
 const CHOICES: ProcFile<Netns> = ProcFile::Rows {
     next: Netns::next_either,
     heading: |to| seq_print!(to, "inode uid choice\n"),
     show: |sk, _, to| {
         match sk.inode() {
-            // closed, but not destroyed yet
+            // the socket is closed, but not destroyed yet
             0 => {}
             inode => {
                 let choice = sk.connection().choice();
