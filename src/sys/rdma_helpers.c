@@ -30,7 +30,7 @@
 /* Bytes of all blocks. Made by sdp_h_start(). */
 struct percpu_counter sdp_h_block_bytes;
 
-/* Counts like TCP's memory accounting: a processor seldom writes to the shared counter. */
+/* Counts like TCP's memory accounting: a CPU seldom writes to the shared counter. */
 static void count_block(s64 bytes)
 {
 	percpu_counter_add_batch(&sdp_h_block_bytes, bytes, BLOCKS_AT_ONCE);
@@ -50,7 +50,7 @@ void *sdp_h_block_alloc(size_t size, bool atomic)
 		return block;
 	}
 	order = get_order(size);
-	/* Large blocks are optional: do not compact the whole memory for them. */
+	/* Large blocks are optional: the kernel must not compact the whole memory for them. */
 	if (order)
 		gfp |= __GFP_COMP | (order > PAGE_ALLOC_COSTLY_ORDER ? __GFP_NORETRY : 0);
 	page = alloc_pages(gfp, order);
@@ -108,8 +108,8 @@ static struct net_device *request_dev(const struct ib_cm_event *event,
 
 /*
  * Returns the network namespace, with a reference, and the interface of a connection request. Fails
- * when the interface is down or the namespace may not use the RDMA device. Without an event the
- * connection is one of iWARP.
+ * when the interface is down or the namespace may not use the RDMA device. Without an `ib_cm` event
+ * the connection is an iWARP connection.
  */
 int sdp_h_cm_request_net(struct ib_device *dev, const struct ib_cm_event *event,
 			 struct sockaddr_storage *local, struct net **net, int *ifindex)
@@ -120,8 +120,8 @@ int sdp_h_cm_request_net(struct ib_device *dev, const struct ib_cm_event *event,
 	if (!ndev)
 		return -ENODEV;
 	/*
-	 * An interface changes its namespace only while down and after a grace period, so both are
-	 * consistent here. A namespace that is being removed is not revived.
+	 * An interface changes its namespace only while down and after a grace period, so both
+	 * results are consistent here. Takes no reference to a namespace that is being removed.
 	 */
 	rcu_read_lock();
 	if (READ_ONCE(ndev->flags) & IFF_UP) {
@@ -140,7 +140,7 @@ int sdp_h_cm_request_net(struct ib_device *dev, const struct ib_cm_event *event,
 	return 0;
 }
 
-/* siw makes its sockets in the namespace of the task, which is a worker: the first one. */
+/* siw makes its sockets in the namespace of the current task: a worker, so the initial one. */
 bool sdp_h_can_connect(struct ib_device *dev, u32 port, const struct net *net)
 {
 	return rdma_cap_ib_cm(dev, port) ||
@@ -153,7 +153,7 @@ static long iw_listen(void *id)
 	return iw_cm_listen(id, 128);
 }
 
-/* Listens by a worker, for siw's socket is in the namespace of the task. */
+/* A worker listens, because siw's socket is in the namespace of the task. */
 int sdp_h_iw_listen(struct iw_cm_id *id)
 {
 	struct net_device *ndev = ib_device_get_netdev(id->device, 1);
@@ -194,10 +194,10 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
-	/* Without IPv6 there are no routing tables to search. */
+	/* Without IPv6 the kernel has no routing tables to search. */
 	if (!ipv6_mod_enabled())
 		return false;
-	/* A peer may claim any address: reject those that no host can have. */
+	/* A peer may claim any address: this function rejects addresses that no host can have. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;
 	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,
@@ -225,8 +225,8 @@ static u8 traffic_class(struct net_device *dev, int priority)
 }
 
 /*
- * Returns the service level for SO_PRIORITY, if the route is known: on Ethernet the device maps it.
- * On InfiniBand the subnet manager sets the service level: with another one packets may be lost.
+ * Returns the service level for SO_PRIORITY, if the route is known: on Ethernet the device maps the
+ * priority. On InfiniBand the subnet manager sets the level: other levels may lose packets.
  */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {
@@ -308,7 +308,7 @@ int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 }
 
 #ifdef CONFIG_FAIL_FUNCTION
-/* Error injection of a debug kernel can make these fail. */
+/* Error injection in a debug kernel can make these functions fail. */
 ALLOW_ERROR_INJECTION(sdp_h_ib_map_error, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_send, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
@@ -343,7 +343,7 @@ int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_stora
 	int err;
 
 	rdma_set_reuseaddr(id, 1);
-	/* the route of the socket's own packets; for rdma_cm, lo means any port */
+	/* binds the id to the interface of the route of the socket's packets; lo allows any port */
 	if (ifindex != LOOPBACK_IFINDEX)
 		id->route.addr.dev_addr.bound_dev_if = ifindex;
 	err = rdma_resolve_addr(id, source, (const struct sockaddr *)to, timeout_ms);

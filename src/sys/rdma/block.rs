@@ -12,8 +12,8 @@
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
 //! ```
 //!
-//! Pinning may wait for the program's memory without limit. So the device is held only from `map`
-//! to `release`, where no step waits for a program.
+//! Pinning may wait for the program's memory without limit. So that no step waits for a program
+//! while a device is held, a block holds the device only from `map` to `release`.
 //!
 //! While the device or the peer may access the memory, the [`super::send::SendQueue`] owns the
 //! block.
@@ -26,7 +26,7 @@ use super::mr::SgMapping;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A block with its owner's data. May be dropped in any context.
+/// A [`Block`] with data of its owner. May be dropped in any context.
 pub(crate) type OwnedBlock<T> = DropInWorker<Block<T>>;
 
 impl<T: Send + 'static> Destroy for Block<T> {}
@@ -35,8 +35,8 @@ impl<T: Send + 'static> Destroy for Block<T> {}
 ///
 /// # Invariants
 ///
-/// `sg` maps `pages`, which do not change meanwhile; pages that a device writes to were pinned for
-/// writing.
+/// `sg` maps `pages`, which do not change while mapped; pages that a device writes to were pinned
+/// for writing.
 pub(crate) struct Block<T> {
     sg: Option<KBox<SgMapping>>,
     /// Pages; `None` while a copy in progress holds them.
@@ -69,19 +69,19 @@ impl<T> Block<T> {
         Some(r)
     }
 
-    /// Releases the pages, and pins others by `pin`. Context: process.
+    /// Releases the pages, and pins other pages by calling `pin`. Context: process.
     pub(crate) fn pin(&mut self, pin: impl FnOnce(&mut Pages) -> Result<usize>) -> Result<usize> {
         self.release();
         self.change(pin).unwrap_or(Err(EFAULT))
     }
 
-    /// Adds pages by `add`, and returns its result: 0 if the pages are mapped.
+    /// Adds pages by calling `add`, and returns its result, or 0 if the pages are mapped.
     pub(crate) fn add(&mut self, add: impl FnOnce(&mut Pages) -> usize) -> usize {
         self.change(add).unwrap_or(0)
     }
 
-    /// Releases the pages, and allocates kernel pages with the bytes of others. Context: process,
-    /// may sleep.
+    /// Releases the pages, and allocates kernel pages with the same bytes. Context: process, may
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -123,15 +123,15 @@ impl<T> Block<T> {
         self.count() != 0 && sg.is_none_or(|sg| !sg.is_registered() && !sg.bounces())
     }
 
-    /// Maps the pinned pages for the device, if there is one. With `for_peer`, or by iWARP to
-    /// write, the peer can be given access, once. Context: process, may sleep, but does not wait
+    /// Maps the pinned pages for the device, if there is one. With `for_peer`, or on iWARP for
+    /// writing, the peer can be given access once. Context: process, may sleep, but does not wait
     /// for a program.
     ///
     /// # Errors
     ///
     /// `ENODEV`: the device is being removed. `EINVAL`: no page is pinned, the pages are not pinned
     /// for writing, or they are mapped differently. `EOPNOTSUPP`, `ENOMEM`. After an error the
-    /// caller has to release the memory.
+    /// caller must release the memory.
     pub(crate) fn map(&mut self, direction: Direction, for_peer: bool) -> Result {
         let Some(mapper) = &self.mapper else {
             return Ok(());

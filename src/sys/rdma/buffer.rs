@@ -3,8 +3,8 @@
 //! Message buffers.
 //!
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. Buffers
-//! are reused: allocating and mapping one costs more than most messages. A buffer is mapped by one
-//! [`Mapper`], in one direction at a time. Its handle of the mapping does not pin the device.
+//! are reused: allocating and mapping a buffer costs more than most messages. A buffer is mapped by
+//! one [`Mapper`], in one direction at a time. The handle of its mapping does not pin the device.
 
 use super::super::pages::{Block, Memory};
 use super::dma::Direction;
@@ -14,7 +14,7 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Memory for one message, or for a part of one.
+/// Memory for one message, or for a part of a message.
 pub(crate) struct Buffer {
     /// Start of the contents; used by the owner.
     pub(crate) offset: u32,
@@ -22,11 +22,11 @@ pub(crate) struct Buffer {
     pub(crate) len: u32,
     /// Set if a pipe got pages of the buffer. The buffer must not be posted while pages are shared.
     pub(crate) given: bool,
-    // The mapping holds the memory block, so it is undone before the memory is freed, whatever the
-    // field order.
+    // The mapping holds the memory block: whatever the field order, the mapping is undone before
+    // the memory is freed.
     mapping: Option<Arc<Mapping>>,
     memory: Option<Memory>,
-    // never 0: so an `Option` of a buffer takes no more space than a buffer
+    // The capacity is never 0: so an `Option` of a buffer takes no more space than a buffer
     capacity: NonZeroU32,
 }
 
@@ -53,7 +53,7 @@ impl Buffer {
         self.memory.is_some()
     }
 
-    /// Takes the memory out, for a call that accesses it without the buffer's lock.
+    /// Takes the memory out of the buffer, for a call that accesses it without the buffer's lock.
     pub(crate) fn take_memory(&mut self) -> Option<Memory> {
         self.memory.take()
     }
@@ -67,7 +67,7 @@ impl Buffer {
         self.capacity.get() as usize
     }
 
-    /// Returns all bytes of the memory; none without memory.
+    /// Returns all bytes of the memory; the slice is empty if the memory was taken out.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.memory.as_ref().map_or(&[], Memory::bytes)
     }

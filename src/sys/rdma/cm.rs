@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) retry_count: u8,
     /// Retries of a REQ, REP or DREQ, up to 15.
     pub(crate) cm_retries: u8,
-    /// Number of steps by which a request's path MTU is below the route's; each halves it.
+    /// Steps by which a request's path MTU is below the route's; each step halves the MTU.
     pub(crate) mtu_steps: u8,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct RequestParameters<'a> {
     /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REQUEST_DATA],
     pub(crate) config: &'a Config,
-    /// `SO_PRIORITY`, if it selects the service level instead of the path record.
+    /// `SO_PRIORITY`, if the service level is taken from `SO_PRIORITY` instead of the path record.
     pub(crate) priority: Option<i32>,
 }
 
-/// Owner of a connection. The drop ends the connection at once and waits for running callbacks, so
-/// an id must not be dropped in one of its callbacks.
+/// Owner of a connection. Dropping the id ends the connection at once and waits for running
+/// callbacks, so an id must not be dropped in one of its callbacks.
 ///
 /// # Invariants
 ///
@@ -62,7 +62,7 @@ pub(crate) struct OwnedCmId {
     replied: AtomicFlag,
     /// Request by iWARP, for [`OwnedCmId::connect`].
     hello: Option<(c::iw_cm_conn_param, [u8; REQUEST_DATA])>,
-    /// Set if the callback that passed the id on has it again.
+    /// Set if the callback that passed the id on owns the id again.
     given_back: bool,
     _events: Context<Arc<dyn CmEvents>>,
     _device: DeviceRef,
@@ -70,7 +70,7 @@ pub(crate) struct OwnedCmId {
 
 // SAFETY: An `ib_cm_id` may be used by any thread.
 unsafe impl Send for OwnedCmId {}
-// SAFETY: An `ib_cm_id` has its own lock, and methods without it take `&mut self`.
+// SAFETY: An `ib_cm_id` has its own lock, and methods that do not take this lock take `&mut self`.
 unsafe impl Sync for OwnedCmId {}
 
 impl core::ops::Deref for OwnedCmId {
@@ -112,8 +112,8 @@ impl OwnedCmId {
     ///
     /// # Safety
     ///
-    /// The caller is the callback of that REQ, owns the id of `device`, and passes it on, on
-    /// success only.
+    /// The caller is the callback of that REQ and owns the id of `device`. On success the caller
+    /// passes the id on.
     pub(super) unsafe fn adopt(
         id: &CmId,
         device: &DeviceRef,
@@ -121,7 +121,7 @@ impl OwnedCmId {
     ) -> Result<Self> {
         let events = Context::new(events)?;
         // SAFETY: The id is alive, and its manager reads the context and the handler only for
-        // callbacks, which do not run during this one.
+        // callbacks, which do not run during this call.
         unsafe { id.set_context(events.as_ptr()) };
         // SAFETY: The caller has passed the id on: it lives until the drop of the result.
         // INVARIANT: The context was set above.
@@ -134,7 +134,7 @@ impl OwnedCmId {
     ///
     /// `EINVAL`: the REQ needs no reply. Other errors: those of sending.
     pub(crate) fn reply(&self, p: &OwnParameters, data: &[u8; REPLY_DATA]) -> Result {
-        // a reader has `self` exclusively, which orders this
+        // readers of the flag have `&mut self`, which orders this store
         self.replied.store(true, Relaxed);
         let id = match self.connection.raw() {
             RawId::Ib(id) => id.as_ptr(),
@@ -157,7 +157,7 @@ impl OwnedCmId {
         // SAFETY: By the invariants the id is alive; the private data has the given length, and is
         // copied by the call.
         let sent = to_result(unsafe { c::ib_send_cm_rep(id, &mut param) });
-        // without a REP no event about one follows: the request can be dropped
+        // without a REP no event about the REP follows: the request can be dropped
         self.replied.store(sent.is_ok(), Relaxed);
         sent
     }
@@ -170,21 +170,21 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// Not after [`OwnedCmId::reply`]: the event of an unanswered REP may arrive at any time.
+    /// Must not follow [`OwnedCmId::reply`]: the event of an unanswered REP may arrive at any time.
     pub(super) unsafe fn give_back(mut self) -> Result<(), Self> {
         if self.replied.load(Relaxed) {
             return Err(self);
         }
-        // SAFETY: As in `adopt`: no callback runs meanwhile. The id is destroyed when the callback
-        // returns an error, and no further callback runs.
+        // SAFETY: As in `adopt`, no callback runs during this call. When the callback returns an
+        // error, the connection manager destroys the id, and no further callback runs.
         unsafe { self.connection.set_context(core::ptr::null_mut()) };
-        // INVARIANT: The drop, at the end of this call, leaves the id to the callback.
+        // INVARIANT: Dropping `self` at the end of this call leaves the id to the callback.
         self.given_back = true;
         Ok(())
     }
 
     /// Sends an MPA request, prepared by [`OwnedCmId::request`]. Context: process; waits for the
-    /// peer's TCP.
+    /// TCP handshake with the peer.
     pub(crate) fn connect(&mut self) -> Result {
         let (RawId::Iw(id), Some((param, hello))) = (self.connection.raw(), &mut self.hello) else {
             return Err(EINVAL);
@@ -219,7 +219,7 @@ impl OwnedCmId {
             }
         };
         let path = route.path()?;
-        // SAFETY: A complete path record, which the route keeps; it is plain data.
+        // SAFETY: The path record is complete plain data, which the route keeps.
         let mut primary = unsafe { core::ptr::read(path.path_rec) };
         // 1 is the code of 256 bytes, the minimum.
         primary.mtu = primary.mtu.saturating_sub(p.config.mtu_steps).max(1);
@@ -246,9 +246,9 @@ impl OwnedCmId {
             max_cm_retries: p.config.cm_retries.min(15),
             ..Default::default()
         };
-        // SAFETY: By the invariants the id is alive, and `&mut self` keeps a second request from
-        // racing with this one. The route keeps path records and GID while it is borrowed; the call
-        // copies the former, takes a reference to the latter, and copies the private data.
+        // SAFETY: By the invariants the id is alive, and `&mut self` excludes a second request at
+        // the same time. The route keeps path records and GID while it is borrowed. The call copies
+        // the path records and the private data, and takes a reference to the GID.
         to_result(unsafe { c::ib_send_cm_req(id, &mut param) })?;
         Ok(false)
     }
@@ -260,6 +260,6 @@ impl Drop for OwnedCmId {
             // SAFETY: By the invariants the id is alive and owned. `destroy` waits for callbacks.
             unsafe { self.connection.destroy() };
         }
-        // The context, which is a field, is dropped after this.
+        // The context is a field, so the compiler drops it after this function.
     }
 }

@@ -3,7 +3,7 @@
 //! Ids and events of the connection managers of InfiniBand and RoCE (`ib_cm`) and of iWARP
 //! (`iw_cm`).
 //!
-//! On iWARP, REQ is an MPA request, REP its reply, and DREQ a CLOSE of `iw_cm` (TCP's FIN).
+//! On iWARP, a REQ is an MPA request, a REP is an MPA reply, a DREQ is a CLOSE of `iw_cm` (a FIN).
 
 use super::super::bindings as c;
 use super::iw_cm;
@@ -18,7 +18,7 @@ pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA
 /// Size of the private data of a REP.
 pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
 
-/// First of SDP's service IDs, to which the port is added (IBA Annex A4).
+/// First of SDP's service IDs. The port is added to this value (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;
 
 /// Number of retries of a message for which no receive buffer is posted: unlimited.
@@ -34,13 +34,13 @@ pub(crate) mod reason {
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
     /// The consumer rejects the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
-    /// The peer has an older connection with the queue pair of that number, which it now drops.
+    /// The peer had an older connection with the queue pair of that number, and has dropped it.
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The path MTU is larger than that of the peer's port.
     pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
     /// The acceptor lacks resources.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
-    /// On iWARP: the backlog is full, retry.
+    /// On iWARP: the backlog is full, and the request should be retried.
     pub(crate) const BUSY: u32 = super::iw_cm::BUSY;
 }
 
@@ -58,18 +58,18 @@ pub(crate) enum CmEvent<'a> {
     Ready,
     /// REJ.
     Rejected(u32),
-    /// No reply to the REQ or REP of this end.
+    /// The peer has not replied to the REQ or REP of this end.
     Unanswered,
     /// DREQ: the peer disconnects.
     DisconnectRequest,
-    /// DREP, or no reply, to the DREQ of this end. Or the end of time-wait.
+    /// The peer replied to the DREQ of this end or did not reply in time, or time-wait ended.
     Disconnected,
 }
 
 /// Receiver of a connection's events.
 pub(crate) trait CmEvents: Send + Sync + 'static {
     /// Handles an event. Context: process, one event at a time, may sleep; all connection setup of
-    /// the host waits meanwhile. Must not drop the `OwnedCmId`.
+    /// the host waits for the call. Must not drop the `OwnedCmId`.
     fn event(self: Arc<Self>, connection: &CmId, event: CmEvent<'_>);
 }
 
@@ -80,7 +80,7 @@ pub(super) enum RawId {
     Iw(iw_cm::Id),
 }
 
-/// A live id of either connection manager. A reference is to a connection that has another owner.
+/// A live id of either connection manager. The connection of a referenced id has another owner.
 ///
 /// # Invariants
 ///
@@ -117,7 +117,7 @@ impl CmId {
     ///
     /// # Safety
     ///
-    /// The id's manager does not call back meanwhile.
+    /// The id's manager does not call back during this call.
     pub(super) unsafe fn set_context(&self, context: *mut c_void) {
         match self.0 {
             // SAFETY: By the invariants the id is alive. The caller promises the rest.
@@ -147,7 +147,7 @@ impl CmId {
         }
     }
 
-    /// Returns the id of `ib_cm`. `None` on iWARP, where TCP does this work.
+    /// Returns the id of `ib_cm`. `None` on iWARP, where TCP manages the connection.
     fn ib(&self) -> Option<*mut c::ib_cm_id> {
         match self.0 {
             RawId::Ib(id) => Some(id.as_ptr()),
@@ -176,8 +176,8 @@ impl CmId {
         })
     }
 
-    /// Sends REJ. On iWARP the drop of the id resets the connection instead: a reject after a reply
-    /// of either end corrupts siw.
+    /// Sends REJ. On iWARP dropping the id resets the connection instead: a reject after a reply of
+    /// either end corrupts siw.
     pub(crate) fn reject(&self, reason: u32) -> Result {
         let none = core::ptr::null_mut();
         self.ib().map_or(Ok(()), |id| {
@@ -193,7 +193,7 @@ impl CmId {
                 // SAFETY: By the invariants the id is alive; there is no private data.
                 to_result(unsafe { c::ib_send_cm_dreq(id.as_ptr(), core::ptr::null(), 0) })
             }
-            // Sends TCP's FIN behind all messages; waits for an `iw_cm_connect` in progress.
+            // Sends TCP's FIN after all messages; waits for an `iw_cm_connect` in progress.
             // SAFETY: By the invariants the id is alive.
             RawId::Iw(id) => to_result(unsafe { c::iw_cm_disconnect(id.as_ptr(), 0) }),
         }
@@ -221,16 +221,16 @@ impl CmId {
 ///
 /// # Safety
 ///
-/// Called by the id's handler, with the id, which lives until the handler returns, and its context.
+/// The id's handler passes its context and the id, which lives until the handler returns.
 unsafe fn pass_on(id: RawId, context: *mut c_void, event: CmEvent<'_>) -> c_int {
     if !context.is_null() {
         // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is
-        // destroyed; that waits for this call.
+        // destroyed. Destroying the id waits for this call.
         let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
         // SAFETY: Promised by the caller.
         events.clone().event(&unsafe { CmId::new(id) }, event);
     }
-    // 0: the manager must not destroy the id; the `OwnedCmId` does.
+    // 0: the manager must not destroy the id; the `OwnedCmId` destroys it.
     0
 }
 
@@ -283,7 +283,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
     let what = match (event.event, event.status) {
         (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, 0) => {
             data = iw_cm::data(event);
-            // as seen by the peer, or by this end: the smaller one is right for both
+            // the value as seen by the peer, or by this end: the smaller value is right for both
             let reads = event.ird.min(event.ord);
             CmEvent::Reply {
                 data: &data,

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-/// A value at a fixed address that C code points to, until this is dropped.
+/// A value at a fixed address that C code points to, until the context is dropped.
 ///
 /// # Invariants
 ///
@@ -36,7 +36,7 @@ impl<T> Deref for Context<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: By the invariants; C code only uses shared references.
+        // SAFETY: By the invariants the pointer is valid, and C code only uses shared references.
         unsafe { self.0.as_ref() }
     }
 }

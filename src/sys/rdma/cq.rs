@@ -3,10 +3,10 @@
 //! Completion queues.
 //!
 //! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether
-//! the queue is armed. Drivers differ if completions exist at arming: one arms and reports them,
-//! one reports them without arming, one arms and calls back at once. All drivers call back for the
-//! next completion after an arming that reports none. So only that result counts as armed;
-//! otherwise the queue is polled and armed again.
+//! the queue is armed. Drivers differ if completions exist at arming: some arm and report them,
+//! some report them without arming, some arm and call back at once. All drivers call back for the
+//! next completion after an arming call that reports no completions. So the queue counts as armed
+//! only if arming reports no completions; otherwise the queue is polled and armed again.
 //!
 //! A queue serves one endpoint after another. Completions between [`Cq::end`] and [`Cq::begin`] are
 //! not notified.
@@ -29,15 +29,15 @@ use kernel::time::{delay::fsleep, Delta};
 /// Number of completions polled at a time.
 const BATCH: usize = 8;
 
-/// Notification of the next completion; the call reports an earlier one.
+/// Flags to notify the next completion, and to report completions that exist already.
 const NEXT: u32 =
     c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
 
 /// Receiver of the events of an endpoint. Context: any, usually with interrupts disabled and driver
 /// locks held.
 pub(crate) trait EndpointEvents: Send + Sync + 'static {
-    /// Notifies of completions of sends (`sent`) or receives, which may have been polled already.
-    /// The function must not poll.
+    /// Notifies the endpoint of completions of sends (`sent`) or receives, which may have been
+    /// polled already. The function must not poll.
     fn ready(&self, sent: bool);
 
     /// A message has arrived before the connection manager has received the RTU.
@@ -53,7 +53,7 @@ pub(crate) trait EndpointEvents: Send + Sync + 'static {
 pub(crate) enum Arming {
     /// The next completion will be notified.
     Armed,
-    /// Completions may be there without a notification: poll, then arm again.
+    /// Completions may exist without a notification: the caller must poll, then arm again.
     Pending,
 }
 
@@ -65,8 +65,8 @@ pub(crate) enum Arming {
 struct State {
     /// Set for the CQ of sends.
     sent: bool,
-    /// Set if a callback was requested and has not run since. The callback clears this before it
-    /// notifies, so that the notified task finds it cleared.
+    /// Set if a callback was requested and has not run since. The callback clears this flag before
+    /// it notifies, so that the notified task finds the flag cleared.
     armed: Atomic<i32>,
     /// The device has reported a fatal error of the CQ.
     failed: AtomicFlag,
@@ -91,8 +91,8 @@ impl State {
 ///
 /// # Invariants
 ///
-/// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. Its context is `context`,
-/// which is dropped after it.
+/// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. The context of `raw` is
+/// `context`, which is dropped after `raw`.
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
     context: ManuallyDrop<Context<State>>,
@@ -106,8 +106,8 @@ pub(super) struct Cq {
 }
 
 extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
-    // SAFETY: The context was made by `Cq::new`. The context is freed after the CQ is destroyed,
-    // when every call of this function has ended.
+    // SAFETY: `Cq::new` made the context. The context is freed after the CQ is destroyed, when
+    // every call of this function has ended.
     let context = unsafe { &*context.cast::<State>() };
     // ordered before the notification
     context.armed.xchg(0, Full);
@@ -191,8 +191,8 @@ impl Cq {
         drop(ready);
     }
 
-    /// Resets the CQ after its QP was destroyed. Returns true if the CQ can serve another QP: it
-    /// works, and is empty. Context: process.
+    /// Resets the CQ after its QP was destroyed. Returns true if the CQ can serve another QP: the
+    /// CQ works, and is empty. Context: process.
     pub(super) fn retire(&mut self) -> bool {
         self.end();
         // SAFETY: By the invariants the CQ exists.
@@ -245,7 +245,7 @@ impl Cq {
         if self.context.armed.load(Relaxed) != 0 {
             return Arming::Armed;
         }
-        // before the driver is called, since the callback may run at once
+        // set before the driver is called, since the callback may run at once
         self.context.armed.store(1, Relaxed);
         // SAFETY: By the invariants the CQ exists.
         self.pending = unsafe { c::ib_req_notify_cq(self.raw.as_ptr(), NEXT) } > 0;
@@ -260,12 +260,12 @@ impl Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let gone = wait_destroyed("a CQ", || {
-            // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is destroyed.
+            // SAFETY: By the invariants the CQ exists until this call succeeds; no QP uses it.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
-        // otherwise a callback may still run, so its context is leaked
+        // otherwise a callback may still run, so the context of the CQ is leaked
         if gone {
-            // SAFETY: No CQ refers to it, and it is not used again.
+            // SAFETY: No CQ refers to the context, and the context is not used again.
             unsafe { ManuallyDrop::drop(&mut self.context) };
         }
     }

@@ -4,8 +4,8 @@
 //!
 //! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be removed
 //! but is not freed. A [`Client`] is notified of added and removed devices. On a removal the client
-//! ends all uses, and the removal waits for that. First the removal gives connections time to
-//! disconnect, then it ends the uses unconditionally.
+//! ends all uses, and the removal waits for that. On a removal, connections first get time to
+//! disconnect; then all uses are ended unconditionally.
 
 use super::super::bindings as c;
 use super::super::single::Exclusive;
@@ -54,8 +54,8 @@ struct Device {
 }
 
 impl Device {
-    /// Waits for the end of all uses. Returns false if it takes longer than `ms`. Context: process,
-    /// uninterruptible: `ib_core` does not let a removal fail.
+    /// Waits for the end of all uses. Returns false if the uses last longer than `ms`. Context:
+    /// process, uninterruptible: `ib_core` does not let a removal fail.
     fn wait_unused(&self, ms: u32) -> bool {
         // SAFETY: Initialised with the device, and pinned.
         unsafe { wait_for_completion_timeout(self.unused.get(), milliseconds(ms)) != 0 }
@@ -98,7 +98,7 @@ impl PartialEq for DeviceRef {
 }
 
 impl DeviceRef {
-    /// Adds a use, unless none is left.
+    /// Adds a use, unless the last use has ended.
     fn of(device: &Arc<Device>) -> Option<Self> {
         // INVARIANT: Counted.
         let counted = device.uses.any_more();
@@ -151,19 +151,19 @@ impl DeviceRef {
 
     /// Returns the attributes that `ib_core` has read from the driver.
     pub(super) fn attributes(&self) -> &c::ib_device_attr {
-        // SAFETY: By the invariants the device is registered; its attributes do not change then.
+        // SAFETY: By the invariants the device is registered, so its attributes are constant.
         unsafe { &(*self.raw()).attrs }
     }
 
     /// Returns the completion vectors, one after another.
     pub(super) fn next_vector(&self) -> u32 {
-        // SAFETY: By the invariants the device is registered; the number does not change then.
+        // SAFETY: By the invariants the device is registered, so the number is constant.
         let n = unsafe { (*self.raw()).num_comp_vectors };
         let turn = self.0.vector.fetch_add(1, Relaxed);
         turn.checked_rem(u32::try_from(n).unwrap_or(0)).unwrap_or(0)
     }
 
-    /// Returns true if a port supports connections in that namespace.
+    /// Returns true if a port supports connections in the given network namespace.
     pub(crate) fn can_connect(&self, port: u32, net: &Net) -> bool {
         // SAFETY: By the invariants the device is registered, and it has the port; the namespace is
         // alive.
@@ -206,8 +206,8 @@ impl DeviceRef {
     }
 }
 
-/// Logs the device and its limits, which no single file shows. Prints no name, which may change
-/// meanwhile.
+/// Logs the device and its limits, which no single sysfs file shows. Does not print the name of the
+/// device, which may change during the call.
 impl fmt::Display for DeviceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let a = self.attributes();
@@ -233,19 +233,19 @@ impl fmt::Display for DeviceRef {
 
 /// Receiver of device events. Context: process.
 pub(crate) trait Client: 'static {
-    /// Handles an added device. If this fails, all uses have to end, as in [`Client::removed`].
+    /// Handles an added device. After an error all uses have to end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
-    /// Handles the removal of a device. All uses have to end; the removal waits for them. Called
-    /// again when that takes too long: then they must end now, unconditionally.
+    /// Handles the removal of a device. The removal waits until all uses have ended. Called again
+    /// if the removal takes too long: the uses must then end unconditionally.
     fn removed(device: &DeviceRef);
 }
 
 #[repr(transparent)]
 struct ClientCell(UnsafeCell<c::ib_client>);
 
-// SAFETY: The contents are written before the client is registered, by the one thread that set
-// `REGISTERED`; from then on only `ib_core` accesses them, by its own rules.
+// SAFETY: The thread that set `REGISTERED` writes the contents before it registers the client. From
+// then on only `ib_core` accesses the contents, by its own rules.
 unsafe impl Sync for ClientCell {}
 
 static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
@@ -254,14 +254,14 @@ static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
 }));
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration of a client. The drop removes all devices from the client, and waits until their
-/// uses have ended.
+/// Registration of a client. Dropping the client removes all devices from the client, and waits
+/// until the uses of the devices have ended.
 pub(crate) struct Registration {
     _single: Exclusive,
 }
 
 impl Registration {
-    /// Registers the client; it is notified of all existing devices before this returns.
+    /// Registers the client. `ib_core` first notifies the client of all existing devices.
     ///
     /// # Errors
     ///
@@ -269,8 +269,8 @@ impl Registration {
     pub(crate) fn new<C: Client>() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         let client = CLIENT.0.get();
-        // SAFETY: This thread has set the flag, so no other writes or has registered the client.
-        // The contents are zeros except for the following.
+        // SAFETY: This thread has set the flag, so no other thread writes the client or has
+        // registered it. The contents are zeros except for the following fields.
         unsafe {
             client.write(core::mem::zeroed());
             (*client).name = super::name();
@@ -310,7 +310,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             virt: unsafe { c::ib_uses_virt_dma(raw.as_ptr()) },
             // SAFETY: The device is valid.
             driver: unsafe { (*raw.as_ptr()).ops.driver_id },
-            // SAFETY: The device is valid, and each one has a port 1.
+            // SAFETY: The device is valid, and each device has a port 1.
             iwarp: unsafe { c::rdma_cap_iw_cm(raw.as_ptr(), 1) },
             removing: AtomicFlag::new(false),
             removal_overdue: AtomicFlag::new(false),
@@ -322,18 +322,18 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         }),
         GFP_KERNEL,
     )?;
-    // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before it frees the
+    // INVARIANT: `uses` begins with 1: this use. `ib_core` calls `remove` before it frees the
     // device.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
         end::<C>(device);
         return Err(e);
     }
-    // The device keeps this use until `remove`. The use must not be dropped before that.
+    // The device keeps this use until `remove`. The use must not be dropped before `remove`.
     let device = core::mem::ManuallyDrop::new(device);
     // SAFETY: The field is moved out of a value that is neither used nor dropped again.
     let data = Arc::into_raw(unsafe { core::ptr::read(&device.0) });
-    // SAFETY: Called for the registered client and the device being added to it.
+    // SAFETY: Called for the registered client and the device that `ib_core` adds.
     unsafe { c::ib_set_client_data(raw.as_ptr(), CLIENT.0.get(), data.cast_mut().cast()) };
     Ok(())
 }
@@ -346,7 +346,7 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
     }
 }
 
-/// Removes a device from the client, and waits until all uses have ended, including this one.
+/// Removes a device from the client, and waits until all uses have ended, `remove`'s included.
 fn end<C: Client>(device: DeviceRef) {
     let state = device.0.clone();
     state.removing.store(true, Release);
@@ -359,7 +359,7 @@ fn end<C: Client>(device: DeviceRef) {
         }
     }
     if !state.wait_unused(LONG * 1000) {
-        // SAFETY: `ib_core` waits for the caller, so the device is registered, or being so.
+        // SAFETY: `ib_core` waits for the caller, so the device is (being) registered.
         unsafe { c::sdp_h_ib_warn_removal(state.raw.as_ptr(), LONG) };
     }
     while !state.wait_unused(LONG * 1000) {}

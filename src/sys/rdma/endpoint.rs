@@ -91,7 +91,7 @@ impl QueueSet {
 /// # Invariants
 ///
 /// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
-/// PD. The QP is destroyed before these resources: fields are dropped in this order.
+/// PD. The compiler drops fields in order, so the QP is destroyed before its resources.
 pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
     send: SendQueue<T>,
@@ -107,7 +107,7 @@ unsafe impl<T: Send + 'static> Send for Endpoint<T> {}
 unsafe impl<T: Send + 'static> Sync for Endpoint<T> {}
 
 impl<T: Send + 'static> Endpoint<T> {
-    /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
+    /// Makes an endpoint, from `spare` if possible. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
         config: &Config,
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Endpoint<T> {
         events: Arc<dyn EndpointEvents>,
     ) -> Result<Self> {
         let sizes = Sizes::new(device, config.receive_slots, config.inline);
-        // All steps that can fail come before the QP, so that no error path has to destroy a QP.
+        // All steps that can fail precede the QP, so that no error path has to destroy a QP.
         let fits = |q: &QueueSet| q.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {
             Some(queues) => queues,
@@ -187,8 +187,8 @@ impl<T: Send + 'static> Endpoint<T> {
     ///
     /// # Errors
     ///
-    /// Returns the endpoint unchanged, with all that the device may still access, if the driver
-    /// refuses to destroy the QP now. Retry later.
+    /// Returns the endpoint unchanged, with all memory that the device may still access, if the
+    /// driver refuses to destroy the QP now. Retry later.
     pub(crate) fn into_queues(mut self) -> Result<Option<QueueSet>, Self> {
         if self.qp.destroy().is_err() {
             return Err(self);
@@ -198,7 +198,7 @@ impl<T: Send + 'static> Endpoint<T> {
         drop(self.events);
         let pd = self.send.pd.clone();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
-        // not if memory is still registered, which holds a reference
+        // the PD is not reused if memory is still registered, which holds a reference to the PD
         let pd = Arc::into_unique_or_drop(pd).filter(|pd| pd.is_clean());
         let (Some(pd), Some(receive), Some(send)) = (pd, receive, send) else {
             return Ok(None);
@@ -243,8 +243,8 @@ impl<T: Send + 'static> Endpoint<T> {
     }
 }
 
-/// Defines methods of an endpoint that are those of one of its queues. A caller with a reference to
-/// the queue itself could move it to another endpoint, away from its QP.
+/// Defines methods of an endpoint that call the same method of one of its queues. A caller with a
+/// reference to the queue itself could move the queue to another endpoint.
 macro_rules! queue_methods {
     ($(fn $name:ident($($argument:tt)*) $(-> $result:ty)? = $call:expr;)*) => {
         impl<T: Send + 'static> Endpoint<T> {$(
@@ -300,6 +300,6 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
         };
         create(init)
     })?;
-    // SAFETY: The QP was made above for that device, and has no other owner.
+    // SAFETY: The call above made the QP for that device, and the QP has no other owner.
     Ok(unsafe { OwnedQp::new(place, raw, device) })
 }

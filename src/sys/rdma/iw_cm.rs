@@ -2,8 +2,8 @@
 
 //! Calls of iWARP's connection manager (`iw_cm`), for [`super::cm`] and [`super::listen`].
 //!
-//! iWARP has no service IDs: a connection has a TCP port, which is that of [`tcp_port`]. Private
-//! data has a length, at most 251 bytes; a shorter one is padded with zeros, as `ib_cm` does.
+//! iWARP has no service IDs: a connection has a TCP port, which [`tcp_port`] returns. Private data
+//! has a length of at most 251 bytes; shorter data is padded with zeros, as `ib_cm` does.
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
@@ -24,7 +24,7 @@ pub(super) type Handler = extern "C" fn(*mut c::iw_cm_id, *mut c::iw_cm_event) -
 /// `ib_cm` uses 16 bits.
 pub(crate) const BUSY: u32 = 0x1_0000;
 
-/// Returns the TCP port for a port of SDP. A listener of `IPPROTO_SDP` has that port of TCP itself.
+/// Returns the TCP port for a port of SDP. An `IPPROTO_SDP` listener owns the same TCP port.
 pub(super) fn tcp_port(port: u16) -> u16 {
     port ^ 0x8000
 }
@@ -51,7 +51,7 @@ pub(super) fn create(device: &DeviceRef, handler: Handler, context: *mut c_void)
 ///
 /// # Safety
 ///
-/// The id is alive, and nobody else uses it.
+/// The id is alive, and no other task uses the id.
 pub(super) unsafe fn set_addresses(id: Id, local: &Address, remote: &Address) {
     // SAFETY: Promised by the caller.
     let id = unsafe { &mut *id.as_ptr() };
@@ -60,14 +60,14 @@ pub(super) unsafe fn set_addresses(id: Id, local: &Address, remote: &Address) {
     id.set_afonly(remote.ip.is_ipv6());
 }
 
-/// Addresses to listen at: one id takes one version of IP.
+/// Addresses to listen at: one id listens at addresses of one version of IP.
 pub(super) const ANY: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),
 ];
 
-/// Listens at the TCP port for a port of SDP. `None`: that is not possible at this address; the
-/// kernel log has the reason.
+/// Listens at the TCP port for a port of SDP. `None`: listening is not possible at this address;
+/// the kernel log contains the reason.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub(super) fn listen(
         port: tcp_port(port),
         scope: 0,
     };
-    // SAFETY: Made above; destroyed here only if it does not listen.
+    // SAFETY: The id was made above, and is destroyed here only if it does not listen.
     unsafe {
         set_addresses(id, &local, &local);
         if c::sdp_h_iw_listen(id.as_ptr()) != 0 {

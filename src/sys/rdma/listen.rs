@@ -2,7 +2,7 @@
 
 //! Connection requests of peers.
 //!
-//! A [`ListenId`] accepts REQs for one service ID at one device. An [`Incoming`] is such a REQ,
+//! A [`ListenId`] accepts REQs for one service ID at one device. An [`Incoming`] is a received REQ,
 //! during the callback that reports it.
 
 use super::super::bindings as c;
@@ -23,9 +23,9 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 pub(crate) trait Listener: 'static {
-    /// Handles a request. Context: process, may sleep; all connection setup of the host waits
-    /// meanwhile. Returns the reason to reject the request; `None`: no reply, so that the peer
-    /// repeats it. Ignored if the request was adopted and not given back.
+    /// Handles a request. Context: process, may sleep; all connection setup of the host waits for
+    /// the call. Returns the reason to reject the request; `None`: no reply, so that the peer
+    /// repeats it. The result is ignored if the request was adopted and not given back.
     fn request(request: &Incoming<'_>) -> Option<u32>;
 }
 
@@ -88,8 +88,8 @@ impl Drop for ListenId {
 ///
 /// # Invariants
 ///
-/// `id` is the new id that its manager made for the request, and `ib` is the request, if it is
-/// `ib_cm`'s. Unless `adopted`, this callback decides on the id.
+/// `id` is the new id that its manager made for the request, and `ib` is the `ib_cm` request, if
+/// the manager is `ib_cm`. Unless `adopted`, this callback decides on the id.
 pub(crate) struct Incoming<'a> {
     id: CmId,
     ib: Option<&'a c::ib_cm_event>,
@@ -124,8 +124,8 @@ impl Incoming<'_> {
         let mut local = netns::sockaddr(local);
         let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
         let event = self.ib.map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: By the invariants the event is a request, if there is one; the device of an id in
-        // its callback is registered; all results are writable.
+        // SAFETY: By the invariants the event is a request, if there is an event. The device of an
+        // id in its callback is registered, and all results are writable.
         to_result(unsafe {
             c::sdp_h_cm_request_net(self.device, event, &mut local, &mut net, &mut ifindex)
         })?;
@@ -144,7 +144,7 @@ impl Incoming<'_> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }
-        // SAFETY: By the invariants this is the request's callback, which owns the id.
+        // SAFETY: By the invariants this call runs in the request's callback, which owns the id.
         let id = unsafe { OwnedCmId::adopt(&self.id, device, events) }?;
         // INVARIANT: From now on the `OwnedCmId` owns the id.
         self.adopted.set(true);
@@ -155,14 +155,14 @@ impl Incoming<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the id if it is not that of [`Incoming::adopt`], or if a REP was sent.
+    /// Returns the id if [`Incoming::adopt`] has adopted another id, or if a REP was sent.
     pub(crate) fn give_back(&self, id: OwnedCmId) -> Result<(), OwnedCmId> {
         if !self.adopted.get() || *id != self.id {
             return Err(id);
         }
-        // SAFETY: `Incoming` exists only within the callback, so this is the same one.
+        // SAFETY: `Incoming` exists only within the callback, so the callback is still running.
         unsafe { id.give_back() }?;
-        // INVARIANT: The id is the callback's again.
+        // INVARIANT: The id belongs to the callback again.
         self.adopted.set(false);
         Ok(())
     }
@@ -182,7 +182,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
     let p = unsafe { &event.param.req_rcvd };
     // INVARIANT: By the calling convention of `ib_cm`.
     let incoming = Incoming {
-        // SAFETY: `ib_cm` passes an id that lives during the callback, and so `incoming`.
+        // SAFETY: `ib_cm` passes an id that outlives the callback, and so outlives `incoming`.
         id: unsafe { CmId::new(RawId::Ib(id)) },
         ib: Some(event),
         // SAFETY: `ib_cm` passes a live id, whose device never changes.
@@ -204,14 +204,14 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         return 0;
     }
     let Some(why) = rejected else {
-        // This result makes `ib_cm` drop the request without a reply.
+        // The non-zero result makes `ib_cm` drop the request without a reply.
         return ENOMEM.to_errno();
     };
     if why != reason::CONSUMER {
-        // A failure is ignored: then `ib_cm` rejects with the consumer's reason, by the next line.
+        // The error is ignored: `ib_cm` then rejects with the consumer's reason, by the next line.
         let _ = incoming.id.reject(why);
     }
-    // Destroys the id, after a reject with the consumer's reason if there was no reply yet.
+    // Destroys the id. `ib_cm` first rejects an unanswered request with the consumer's reason.
     EACCES.to_errno()
 }
 
@@ -230,11 +230,11 @@ extern "C" fn on_iw_request<L: Listener>(
     // SAFETY: `iw_cm` passes a live id with the address of the listener.
     let (device, local) = unsafe { ((*id.as_ptr()).device, &(*id.as_ptr()).local_addr) };
     let port = netns::address(local).map_or(0, |a| a.port);
-    // as seen by the peer, or by this end: the smaller one is right for both
+    // the value as seen by the peer, or by this end: the smaller value is right for both
     let reads = event.ird.min(event.ord);
     // INVARIANT: By the calling convention of `iw_cm`.
     let incoming = Incoming {
-        // SAFETY: `iw_cm` passes an id that lives during the callback, and so `incoming`.
+        // SAFETY: `iw_cm` passes an id that outlives the callback, and so outlives `incoming`.
         id: unsafe { CmId::new(RawId::Iw(id)) },
         ib: None,
         device,
@@ -253,7 +253,7 @@ extern "C" fn on_iw_request<L: Listener>(
     }
     let why = rejected.unwrap_or(reason::BUSY).to_be_bytes();
     let len = why.len() as u8;
-    // SAFETY: The id is alive and not adopted. If this fails, the peer finds a closed connection.
+    // SAFETY: The id is alive and not adopted. After an error the peer finds a closed connection.
     let _ = unsafe { c::iw_cm_reject(id.as_ptr(), why.as_ptr().cast(), len) };
     // has `iw_cm` destroy the id
     EACCES.to_errno()

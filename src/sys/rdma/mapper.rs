@@ -5,7 +5,7 @@
 //! A [`Mapper`] maps buffers for the device of an endpoint, and keeps the SG lists for mapping
 //! program memory ([`SgMapping`]). All mappings belong to the endpoint: the drop of its
 //! [`MapperOwner`], after the QP was destroyed, unmaps everything and releases the device. Buffers
-//! and pinned memory have only handles of mappings. So a sleeping call, in a page fault for
+//! and pinned memory only have handles of mappings. So a call that sleeps, in a page fault for
 //! example, does not prevent the removal of a device.
 //!
 //! Mapping may take long: neither the mapper nor its callers hold a lock meanwhile.
@@ -67,8 +67,8 @@ impl Area {
 
     /// Unmaps it. `device` is the one passed to [`Area::new`].
     fn unmap(self, device: &DeviceRef) {
-        // SAFETY: By the invariants the area is mapped, and unmapped once: `self` is consumed. No
-        // posted request uses it: such a request holds the `Mapping`, or the QP is destroyed.
+        // SAFETY: By the invariants the area is mapped, and this call unmaps it once: `self` is
+        // consumed. A posted request would hold the `Mapping`, unless the QP is destroyed.
         unsafe {
             c::sdp_h_ib_unmap(
                 device.raw(),
@@ -81,7 +81,7 @@ impl Area {
 }
 
 struct MapperState {
-    /// PD of the endpoint; `None` after its destruction, when all fields stay empty.
+    /// PD of the endpoint; `None` after the endpoint's destruction, when all fields stay empty.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
     /// Idle SG lists. The vector's capacity is [`SPARE`].
@@ -140,7 +140,7 @@ impl Mapper {
             area.unmap(&device);
             ENOMEM
         })?;
-        // INVARIANT: The area is stored. If the `Arc` cannot be allocated, the drop undoes this.
+        // INVARIANT: The area is stored. Without memory for the `Arc`, the area is dropped.
         let mapping = Mapping {
             mapper: self.clone(),
             place,
@@ -149,7 +149,7 @@ impl Mapper {
         Ok(Arc::new(mapping, gfp)?)
     }
 
-    /// Returns the maximum number of program pages in one mapping, 0 if none can be mapped.
+    /// Returns the maximum number of program pages in one mapping, or 0 if no page can be mapped.
     pub(crate) fn most_pages(&self) -> usize {
         self.most_pages as usize
     }
@@ -164,7 +164,7 @@ impl Mapper {
     pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
         let pd = {
             let mut state = self.state.lock();
-            // the oldest, so that a memory region is not reused at once
+            // takes the oldest list, so that a memory region is not reused at once
             if let Ok(spare) = state.spare.remove(0) {
                 return Ok(spare);
             }

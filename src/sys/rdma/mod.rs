@@ -2,7 +2,7 @@
 
 //! Safe types for RDMA: verbs (`ib_core`) and connection management (`ib_cm`, `rdma_cm`).
 //!
-//! One file for each kind of C object. Each object holds references to the objects that it uses,
+//! Each kind of C object has one file. Each object holds references to the objects that it uses,
 //! and is destroyed before them. Objects whose drop may not sleep are destroyed by the workqueue of
 //! [`work`](super::work).
 

@@ -3,9 +3,9 @@
 //! Pinned pages mapped for a device, and memory regions.
 //!
 //! An [`SgMapping`] has space for the DMA addresses of one block of program memory, and a memory
-//! region (MR) for access by the peer. It is made for one PD, and holds the PD's device. The MR is
-//! created once. Work requests register it for one block after another (IB_WR_REG_MR), each ended
-//! by another one (IB_WR_LOCAL_INV).
+//! region (MR) for access by the peer. An [`SgMapping`] is made for one PD, and holds the PD's
+//! device. The MR is created once. Work requests register the MR for one block after another
+//! (IB_WR_REG_MR), and end each registration (IB_WR_LOCAL_INV).
 
 use super::super::bindings as c;
 use super::super::pin::{list_for, Pages, PAGE};
@@ -25,7 +25,7 @@ const MAX_PAGES: u32 = ((2 << 20) / PAGE) as u32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) rkey: u32,
-    /// Address of the first byte: not an address of this machine, but random for each registration.
+    /// Address of the first byte: not a virtual address, but random for each registration.
     pub(crate) address: u64,
     pub(crate) len: u32,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Key {
 #[derive(Clone, Copy)]
 enum Access {
     None,
-    /// The mapped pages and this new key are written to the region.
+    /// The addresses of the mapped pages and this new key are written to the region.
     Prepared(Key),
-    /// The peer may have access by this key: that of the posted registration.
+    /// The peer may have access by this key, which the posted registration uses.
     Registered(Key),
 }
 
@@ -45,7 +45,7 @@ enum Access {
 /// # Invariants
 ///
 /// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`,
-/// to `mapped` addresses. `access` is `Registered` whenever the region may be valid or become so.
+/// to `mapped` addresses. `access` is `Registered` if the region may be or become valid.
 pub(super) struct SgMapping {
     /// Memory region, for as many pages as fit in `list`.
     region: Option<Region>,
@@ -79,7 +79,7 @@ impl SgMapping {
         }
     }
 
-    /// Returns true if it belongs to this PD.
+    /// Returns true if the mapping belongs to the given PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         self.mapped != 0 && Arc::ptr_eq(&self.pd, pd)
     }
@@ -141,8 +141,8 @@ impl SgMapping {
         }
         let device = self.pd.device();
         let list = self.list.as_mut_ptr();
-        // SAFETY: The pages are pinned and hold that many bytes from that offset on, and there is
-        // space for one entry per page.
+        // SAFETY: The pages are pinned and contain that many bytes from that offset on, and the
+        // list has space for one entry per page.
         let entries = unsafe {
             c::sdp_h_sg_fill(
                 list,
@@ -170,7 +170,7 @@ impl SgMapping {
     pub(super) fn sync(&self, for_cpu: bool) {
         let device = self.pd.device();
         if !device.is_virtual() && self.mapped != 0 {
-            // SAFETY: By the invariants that many entries are mapped; the list does not change.
+            // SAFETY: By the invariants that many entries are mapped, so the list is fixed.
             unsafe {
                 c::sdp_h_sg_sync(
                     device.raw(),
@@ -193,8 +193,8 @@ impl SgMapping {
     ) -> (usize, usize) {
         let mut used = 0;
         let capacity = u32::try_from(sges.len()).unwrap_or(u32::MAX);
-        // SAFETY: By the invariants that many entries are mapped (if 0, nothing is found), and
-        // `sges` has space for the results.
+        // SAFETY: By the invariants that many entries are mapped (with 0 entries nothing is found),
+        // and `sges` has space for the results.
         let found = unsafe {
             c::sdp_h_sg_sges(
                 self.list.as_ptr(),
@@ -210,8 +210,8 @@ impl SgMapping {
         (found, used as usize)
     }
 
-    /// Writes the mapped pages into the region, which is made if needed, with a new key, for one
-    /// [`SgMapping::register`]. Sleeps.
+    /// Writes the mapped pages and a new key into the region, for one [`SgMapping::register`].
+    /// Makes the region if needed. Sleeps.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl SgMapping {
             none => none.insert(Region::new(&self.pd, self.list.capacity())?),
         };
         self.access = Access::None;
-        // 2^31 ranges of 2^31 bytes each; the memory uses the start of one.
+        // Selects one of 2^31 ranges of 2^31 bytes; the memory uses the start of the range.
         let base = u64::from(random_below(1 << 31).saturating_add(1)) << 31;
         let list = self.list.as_mut_ptr();
         // SAFETY: By the invariants the list is mapped, the MR exists and is not registered.
@@ -242,9 +242,9 @@ impl SgMapping {
         Ok(())
     }
 
-    /// Returns the work request that registers all pages for the peer, to read or write as the
-    /// device does, the peer's key, and the key of the previous registration. The region counts as
-    /// registered from now on.
+    /// Returns three values: the work request that registers all pages for the peer, to read or
+    /// write as the device does; the peer's key; and the key of the previous registration. The
+    /// region counts as registered from now on.
     ///
     /// # Errors
     ///
@@ -287,14 +287,14 @@ impl SgMapping {
     /// Ends the access of peer and device to the pages. Context: process, sleeps.
     pub(super) fn unmap(&mut self) {
         if self.is_registered() {
-            // The invalidation did not complete, so the region is destroyed. This ends the access
-            // by its key, even if the QP still exists.
+            // The invalidation did not complete, so the region is destroyed. Destroying the region
+            // ends the access by its key, even if the QP still exists.
             self.region = None;
         }
         self.access = Access::None;
         if self.mapped != 0 {
-            // SAFETY: By the invariants this is mapped, once. Work requests that use it have ended:
-            // the send queue owns `self` until then.
+            // SAFETY: By the invariants the list is mapped, and this call unmaps it once. Work
+            // requests that use the list have ended: the send queue owns `self` until then.
             unsafe {
                 c::ib_dma_unmap_sg(
                     self.pd.device().raw(),
@@ -315,7 +315,7 @@ impl Drop for SgMapping {
 }
 
 /// An MR. Context of the drop: process. The drop ends all access by the region's key. If the driver
-/// does not destroy it, the destruction of its PD's only QP ends the access.
+/// does not destroy the region, the destruction of the PD's only QP ends the access.
 ///
 /// # Invariants
 ///
@@ -323,7 +323,7 @@ impl Drop for SgMapping {
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
     pd: Arc<Pd>,
-    /// Key in the device: that of the last posted registration, or the first one.
+    /// Key in the device: the key of the last posted registration, or the first key.
     known: u32,
 }
 
@@ -343,7 +343,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the device supports none. Other errors: those of the device.
+    /// `EOPNOTSUPP`: the device supports none. Other errors: errors of the device.
     fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
         let pages = Self::most_pages(pd).min(u32::try_from(pages).unwrap_or(u32::MAX));
         if pages == 0 {
@@ -368,7 +368,7 @@ impl Region {
 
     /// Returns the key that [`SgMapping::describe`] has written.
     fn key(&self) -> Key {
-        // SAFETY: By the invariants the MR exists; only `describe` changes it, by `&mut`.
+        // SAFETY: By the invariants the MR exists; only `describe` changes the key, by `&mut`.
         let mr = unsafe { self.raw.as_ref() };
         Key {
             rkey: mr.rkey,
@@ -381,7 +381,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let gone = wait_destroyed("an MR", || {
-            // SAFETY: By the invariants the MR exists, and only this call destroys it, once.
+            // SAFETY: By the invariants the MR exists, and only this call destroys the MR, once.
             unsafe { c::ib_dereg_mr_user(self.raw(), ptr::null_mut()) }
         });
         if !gone {

@@ -14,7 +14,7 @@ type Storage = c::__kernel_sockaddr_storage;
 
 impl Net {
     /// Returns true if packets from `local` to `remote` leave through the interface. Otherwise a
-    /// request from `remote` that arrived on this interface is not trustworthy.
+    /// request from `remote` that arrived on the interface is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
         let Ok(ifindex) = i32::try_from(ifindex) else {
@@ -28,7 +28,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// Errors: those of `rdma_bind_addr()`. `ENODEV`: the device has no such port. `EADDRNOTAVAIL`.
+    /// Errors: those of `rdma_bind_addr()`. `ENODEV`: no port has this address. `EADDRNOTAVAIL`.
     pub(crate) fn has_rdma(&self, address: &Address) -> Result {
         let mut local = sockaddr(address);
         // SAFETY: The namespace is alive and the address is readable and writable.
@@ -57,7 +57,7 @@ pub(super) fn sockaddr_with_port(a: &Address) -> Storage {
 
 /// Returns the address in a C form; `None` for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
-    // SAFETY: A `sockaddr_storage` is longer, and all of its bytes are initialised.
+    // SAFETY: A `sockaddr_storage` is longer than the result, and all its bytes are initialised.
     let bytes = unsafe { &*core::ptr::from_ref(storage).cast::<[u8; 28]>() };
     match u16::from_ne_bytes([bytes[0], bytes[1]]) {
         AF_INET => read_in(bytes).ok(),

@@ -3,7 +3,7 @@
 //! Protection domains.
 //!
 //! A [`Pd`] is shared by one QP and the memory registered for its peer. The device checks keys
-//! against the PD, so each QP has its own: no peer can reach memory advertised by another
+//! against the PD, so each QP has its own PD: no peer can reach memory advertised by another
 //! connection, whatever key it uses. The PD serves another QP once no memory is registered in it.
 
 use super::super::bindings as c;
@@ -28,7 +28,7 @@ pub(crate) struct Pd {
 
 // SAFETY: A PD may be used by any thread.
 unsafe impl Send for Pd {}
-// SAFETY: A PD may be used by any thread at once; its fields do not change.
+// SAFETY: Any number of threads may use a PD at once; its fields do not change.
 unsafe impl Sync for Pd {}
 
 impl Pd {
@@ -48,9 +48,9 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// Records that an object of this PD remains. The caller drops a reference after this call.
+    /// Records that an object of this PD was not destroyed. The caller drops a reference later.
     pub(super) fn has_left(&self) {
-        // the reference count orders this store
+        // the reference count of the PD orders this store
         self.left.store(true, Relaxed);
     }
 
@@ -72,7 +72,7 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         if self.is_clean() {
-            // SAFETY: By the invariants the PD exists and no object of it remains.
+            // SAFETY: By the invariants the PD exists and all objects made from it are destroyed.
             unsafe { c::ib_dealloc_pd_user(self.raw(), ptr::null_mut()) };
         }
     }

@@ -17,7 +17,7 @@ use kernel::sync::atomic::{Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex, UniqueArc};
 use kernel::time::{delay::fsleep, Delta};
 
-/// Pause between attempts to destroy a QP where no later retry is possible.
+/// Pause between attempts to destroy a QP if the destruction cannot be retried later.
 const PAUSE: Delta = Delta::from_millis(100);
 /// Code of the delay after which the peer repeats a message that found no receive buffer (IBA table
 /// 45): 0.64 ms.
@@ -36,7 +36,7 @@ pub(crate) struct QueuePair {
     device: DeviceRef,
     /// Maximum number of RDMA READs in flight.
     reads: Atomic<u32>,
-    /// Set when posted requests have no owner any more: the QP is about to be destroyed.
+    /// Set when posted requests have no owner any more because the QP is about to be destroyed.
     given_up: AtomicFlag,
     #[pin]
     alive: Mutex<bool>,
@@ -44,10 +44,10 @@ pub(crate) struct QueuePair {
 
 // SAFETY: A QP may be used by any thread.
 unsafe impl Send for QueuePair {}
-// SAFETY: A QP may be used by any thread at once; its destruction is ordered by `alive`.
+// SAFETY: Any number of threads may use a QP at once; `alive` orders its destruction.
 unsafe impl Sync for QueuePair {}
 
-/// Owner of a QP. The drop destroys the QP, however long that takes. Context of the drop: process.
+/// Owner of a QP. The drop destroys the QP, however long it takes. Context of the drop: process.
 ///
 /// # Invariants
 ///
@@ -93,9 +93,9 @@ impl OwnedQp {
         &self.qp
     }
 
-    /// Makes a software device drop all further packets. Returns true if this call did so:
-    /// [`OwnedQp::destroy`] then waits for an RCU grace period, unless one has passed. Context:
-    /// process.
+    /// Makes a software device drop all further packets. Returns true if this call made the device
+    /// drop packets: [`OwnedQp::destroy`] then waits for an RCU grace period, unless a grace period
+    /// has passed. Context: process.
     pub(super) fn close(&mut self) -> bool {
         let qp = &self.qp;
         let software = qp.device.is_virtual() || qp.device.is_rxe();
@@ -123,7 +123,7 @@ impl OwnedQp {
         unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
 
-    /// Destroys the QP. Posted requests are not used afterwards. Context: process.
+    /// Destroys the QP. Posted requests are not used after this call. Context: process.
     ///
     /// # Errors
     ///
@@ -132,15 +132,15 @@ impl OwnedQp {
         if !self.exists {
             return Ok(());
         }
-        // rxe may free it while a packet that has just arrived uses it (docs/kernel-notes.md),
-        // unless it drops further packets and those in progress are done: packets arrive within an
-        // RCU read-side section.
+        // rxe may free the QP while a packet that has just arrived uses it (docs/kernel-notes.md).
+        // So rxe must drop further packets, and an RCU grace period must pass: packets arrive
+        // within an RCU read-side section.
         self.close();
         if let Some(grace) = self.grace {
             // SAFETY: Process context, by the requirements.
             unsafe { c::cond_synchronize_rcu_expedited(grace) };
-            // rxe schedules nothing while it resets: a packet that arrived then stays queued and
-            // holds the QP
+            // rxe schedules no task while it resets a QP: a packet that arrived then stays queued
+            // and holds the QP
             self.reset();
         }
         let qp = &self.qp;
@@ -148,7 +148,7 @@ impl OwnedQp {
         *qp.alive.lock() = false;
         // SAFETY: By the invariants the QP exists, and only this object destroys it.
         let ret = unsafe { c::ib_destroy_qp_user(qp.raw(), ptr::null_mut()) };
-        // INVARIANT: The QP exists if the driver has refused.
+        // INVARIANT: The QP exists if the driver has refused to destroy it.
         self.exists = ret != 0;
         *qp.alive.lock() = self.exists;
         to_result(ret)
@@ -173,7 +173,7 @@ impl QueuePair {
         self.number
     }
 
-    /// Logs that the driver does not destroy the QP.
+    /// Logs that the driver refuses to destroy the QP.
     pub(crate) fn warn_of_refusal(&self) {
         // SAFETY: By the invariants of `DeviceRef` the device is registered.
         unsafe { c::sdp_h_ib_warn_qp(self.device.raw(), self.number) }
@@ -201,8 +201,8 @@ impl QueuePair {
         if !*alive {
             return Err(ENODEV);
         }
-        // SAFETY: By the invariants the QP exists, and stays while `alive` is locked. `attr` is
-        // initialised and may be written to.
+        // SAFETY: By the invariants the QP exists, and is not destroyed while `alive` is locked.
+        // `attr` is initialised and may be written to.
         to_result(unsafe { c::ib_modify_qp(self.raw(), attr, mask) })
     }
 
@@ -259,7 +259,7 @@ impl QueuePair {
 
             let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
             attr.max_rd_atomic = reads_out;
-            // the peer has chosen the number; rxe treats 7 as unlimited, and `ack_time` limits it
+            // the peer chose the retry count; rxe treats 7 as unlimited, `ack_time` limits it
             attr.retry_cnt = match self.device.is_rxe() {
                 true => 7,
                 false => attr.retry_cnt.min(6),

@@ -4,7 +4,7 @@
 //!
 //! A [`super::receive::ReceiveQueue`] owns the posted receive buffers, a [`super::send::SendQueue`]
 //! the memory of messages in flight, until their completion or the destruction of the QP. Work
-//! requests are first queued in them, then posted to the device together, with a single doorbell.
+//! requests are first queued, then posted to the device together, with a single doorbell.
 
 use super::super::bindings as c;
 use super::super::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
@@ -13,7 +13,7 @@ use super::cq::Cq;
 use super::device::DeviceRef;
 use kernel::prelude::*;
 
-/// Number of sends in flight: without loss in rxe, which rounds up to powers of two.
+/// Number of sends in flight: rxe rounds up to powers of two, and this value wastes no slot.
 const SEND_SLOTS: u16 = 31;
 /// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 2;
@@ -106,7 +106,7 @@ impl Sizes {
     }
 }
 
-/// The parts of a queue that can be reused with another QP.
+/// Parts of a queue that can be reused with another QP.
 pub(super) struct QueueParts<Slot, Wr> {
     pub(super) cq: Cq,
     pub(super) slots: KVec<Slot>,
@@ -119,7 +119,7 @@ pub(super) struct QueueParts<Slot, Wr> {
 }
 
 impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
-    /// Makes a CQ, and slots with one work request and `sges` pieces of memory each.
+    /// Makes a CQ, and slots with one work request and `sges` memory segments each.
     pub(super) fn new(
         device: &DeviceRef,
         vector: u32,
@@ -138,7 +138,7 @@ impl<Slot: Default, Wr: Default> QueueParts<Slot, Wr> {
         })
     }
 
-    /// Returns a slot, with its work request and its pieces of memory.
+    /// Returns a slot, with its work request and its memory segments.
     pub(super) fn slot(&mut self, at: usize) -> Option<(&mut Slot, &mut Wr, &mut [c::ib_sge])> {
         let first = at.saturating_mul(self.per_slot);
         let sges = self.sges.get_mut(first..)?.get_mut(..self.per_slot)?;

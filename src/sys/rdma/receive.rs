@@ -74,7 +74,7 @@ impl ReceiveQueue {
         self.parts.slots.len() as u16
     }
 
-    /// Returns the slot at distance `n` from the first queued one.
+    /// Returns the slot at distance `n` from the first queued slot.
     fn index(&self, n: usize) -> usize {
         // The number of slots is not 0, which the compiler cannot prove.
         let position = self.queued_from.wrapping_add(n);
@@ -139,20 +139,20 @@ impl ReceiveQueue {
         self.queued_from = self.index(self.queued);
         self.queued = 0;
         let first = self.parts.wrs.get_mut(first).ok_or(EINVAL)?;
-        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
-        // dropped. `post` has linked the requests, and the driver copies them. Each request is for
-        // a buffer that its slot owns until the completion or the destruction of the QP. The slot
-        // has the buffer's only `Memory`, so the CPU cannot access it meanwhile.
+        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys the QP, when the
+        // endpoint is dropped. `post` has linked the requests, and the driver copies them. Each
+        // request is for a buffer that its slot owns until the completion or the destruction of the
+        // QP. The slot has the buffer's only `Memory`, so the CPU cannot access it.
         let ret = to_result(unsafe { c::sdp_h_ib_post_recv(self.qp.raw(), first) });
         self.broken = ret.is_err();
         ret
     }
 
-    /// Returns the next completion: the buffer and the length of the message, at most the buffer's.
+    /// Returns the next completion: the buffer and the length of the message in the buffer.
     pub(super) fn poll(&mut self) -> Option<Result<(Buffer, u32), Status>> {
         let (wc, index) = loop {
             let wc = self.parts.cq.take()?;
-            // SAFETY: Receives contain a number, not a pointer; both are plain bits.
+            // SAFETY: The id of a receive is a number, not a pointer; both are plain bits.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
             // an earlier number belongs to a QP that used this CQ before
             if let Some(index) = number.checked_sub(self.parts.first) {
@@ -171,7 +171,7 @@ impl ReceiveQueue {
         if let Err(status) = Status::of(wc.status) {
             return Some(Err(status));
         }
-        // An RDMA WRITE with immediate data consumes a receive, too, but leaves it empty.
+        // An RDMA WRITE with immediate data also consumes a receive, but leaves its buffer empty.
         if wc.opcode != c::ib_wc_opcode_IB_WC_RECV {
             return Some(Err(Status::Protocol));
         }

@@ -51,7 +51,7 @@ pub(crate) struct Route {
 /// Context of an id's callbacks.
 struct Found {
     events: Arc<dyn RouteEvents>,
-    /// Set when the path is found, which stays unchanged until the id is destroyed.
+    /// Set when the path is found. The path stays unchanged until the id is destroyed.
     found: AtomicFlag,
 }
 
@@ -61,15 +61,15 @@ impl Route {
     }
 
     fn context(&self) -> &Found {
-        // SAFETY: By the invariants the id is alive and has a context, which is freed after it.
+        // SAFETY: By the invariants the id is alive and has a context, which is freed after the id.
         unsafe { &*(*self.raw()).context.cast::<Found>() }
     }
 
     /// Returns the id once the path is found.
     fn found(&self) -> Result<&c::rdma_cm_id> {
         match self.context().found.load(Acquire) {
-            // SAFETY: By the invariants the id is alive. From now on `rdma_cm` writes to it only
-            // when it is destroyed.
+            // SAFETY: By the invariants the id is alive. From now on `rdma_cm` writes to the id
+            // only when the id is destroyed.
             true => Ok(unsafe { self.raw.as_ref() }),
             false => Err(EINVAL),
         }
@@ -99,14 +99,14 @@ impl Route {
         Ok(u16::from_be(unsafe { (*self.path()?.path_rec).pkey }))
     }
 
-    /// Returns the local address and the peer's, with port 0, once the path is found.
+    /// Returns the local address and the peer's address, with port 0, once the path is found.
     pub(crate) fn addresses(&self) -> Result<(Address, Address)> {
         let a = &self.found()?.route.addr;
         let address = |a| netns::address(a).map(|a| Address { port: 0, ..a });
         address(&a.src_addr).zip(address(&a.dst_addr)).ok_or(EINVAL)
     }
 
-    /// Returns the interface index, 0 before the path is found.
+    /// Returns the interface index, or 0 before the path is found.
     pub(crate) fn ifindex(&self) -> u32 {
         let of = |id: &c::rdma_cm_id| id.route.addr.dev_addr.bound_dev_if;
         self.found()
@@ -134,7 +134,7 @@ impl Route {
     }
 }
 
-/// Owner of a search. The drop ends the search and waits for running callbacks, so a search must
+/// Owner of a search. Dropping a search ends it and waits for running callbacks, so a search must
 /// not be dropped in one of its callbacks.
 ///
 /// # Invariants
@@ -149,7 +149,7 @@ pub(crate) struct RouteId {
 // SAFETY: An `rdma_cm_id` may be used by any thread.
 unsafe impl Send for RouteId {}
 // SAFETY: Fields read through a shared reference do not change after resolution. The remaining
-// functions take `&mut self` or are refused in the wrong state.
+// functions take `&mut self`, or `rdma_cm` refuses them in the wrong state.
 unsafe impl Sync for RouteId {}
 
 impl core::ops::Deref for RouteId {
@@ -224,7 +224,7 @@ impl Drop for RouteId {
         // SAFETY: By the invariants the id is alive and owned. `rdma_destroy_id` waits for
         // callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
-        // The context, which is a field, is dropped after this.
+        // The context is a field, so the compiler drops it after this function.
     }
 }
 
@@ -232,8 +232,8 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     let Some(raw) = NonNull::new(id) else {
         return 0;
     };
-    // INVARIANT: `rdma_cm` passes an id with the context of `RouteId::new`. The destruction of the
-    // id, which precedes that of the context, waits for this call.
+    // INVARIANT: `rdma_cm` passes an id with the context of `RouteId::new`. The context is
+    // destroyed after the id, and destroying the id waits for this call.
     let route = Route { raw };
     // SAFETY: `rdma_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
@@ -255,6 +255,6 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         _ => return 0,
     };
     route.context().events.clone().event(&route, what);
-    // 0: `rdma_cm` must not destroy the id; the `RouteId` does.
+    // 0: `rdma_cm` must not destroy the id; the `RouteId` destroys it.
     0
 }

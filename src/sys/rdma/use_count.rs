@@ -2,10 +2,10 @@
 
 //! Counts the uses of an object that is destroyed after the last one.
 //!
-//! While a use exists, its holder or any other caller may add one ([`UseCount`]). The count stays
-//! at zero until [`UseCount::begin`]. All actions of the users happen before zero is read.
+//! While a use exists, its holder or any other caller may add another use ([`UseCount`]). The count
+//! stays at zero until [`UseCount::begin`]. All actions of the users happen before a read of zero.
 //!
-//! `tests/host/loom` compiles this file and tries all orders.
+//! `tests/host/loom` compiles this file and tries all orders of the accesses.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
@@ -21,22 +21,22 @@ impl UseCount {
         UseCount(Atomic::new(0))
     }
 
-    /// Adds the first use; the caller ensures that none exists. Users see its earlier writes.
+    /// Adds the first use; the caller ensures that no use exists. Users see its earlier writes.
     pub(super) fn begin(&self) {
         self.0.xchg(1, Full);
     }
 
-    /// Returns true if no use exists. Then all actions of the users have happened.
+    /// Returns true if no use exists: then all actions of the users have happened.
     pub(super) fn is_over(&self) -> bool {
         self.0.fetch_add(0, Full) == 0
     }
 
-    /// Adds a use; the caller has one. Needs no ordering.
+    /// Adds a use; the caller holds a use. Needs no ordering.
     pub(super) fn more(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// Adds a use unless none exists. Returns false if none exists.
+    /// Adds a use unless the count is zero. Returns false if none exists.
     #[must_use]
     pub(super) fn any_more(&self) -> bool {
         let mut n = self.0.load(Relaxed);
@@ -49,7 +49,7 @@ impl UseCount {
         false
     }
 
-    /// Ends a use. Returns true if it was the last one.
+    /// Ends a use. Returns true if the dropped use was the last use.
     pub(super) fn end(&self) -> bool {
         self.0.fetch_sub(1, Full) == 1
     }

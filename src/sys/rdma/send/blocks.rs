@@ -5,15 +5,15 @@
 //!
 //! The queue owns a block until nothing can access it. The following accesses prove that:
 //!
-//! * for own READs and WRITEs, their completions with any status;
-//! * for the peer's access, a successful IB_WR_LOCAL_INV (a flushed one was not executed);
-//! * otherwise the destruction of the QP, the only one in its PD.
+//! * for READs and WRITEs of this end: their completions with any status;
+//! * for access by the peer: a successful IB_WR_LOCAL_INV (a flushed request was not executed);
+//! * otherwise: the destruction of the QP, which is the only QP in its PD.
 //!
 //! On rxe, IB_WR_LOCAL_INV is not a barrier. The module invalidates the region while the peer's
 //! last accepted packet may still be copied, 4 KiB at most. A peer that follows the protocol has no
 //! packets in flight when it reports the end of its access, because requests on one QP are executed
-//! in order. For any other peer, this copy is a race of a few microseconds that rxe leaves open;
-//! hardware does not.
+//! in order. For any other peer, the copy of the last packet is a race of a few microseconds that
+//! rxe leaves open; hardware does not.
 
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
@@ -28,14 +28,14 @@ use kernel::prelude::*;
 const BLOCKS: usize = 16;
 /// Maximum number of SGEs in a request with a block.
 pub(super) const MAX_LIST: usize = GATHER as usize;
-/// Maximum number of queued requests with the most SGEs before posting.
+/// Maximum number of requests with the most SGEs that can be queued before posting.
 const LISTS: usize = 4;
 
 /// Identifies a block of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockId {
     index: u8,
-    /// Distinguishes the block from earlier and later ones with this index.
+    /// Distinguishes the block from earlier and later blocks with the same index.
     number: u32,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct BlockEntry<T: Send + 'static> {
     users: u16,
     /// Set when IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
-    /// Set if the key is for own READs, until the release. iWARP has one key for both ends.
+    /// Set if the key is for READs of this end, until the release. iWARP has one key for both ends.
     pub(super) is_sink: bool,
 }
 
@@ -90,8 +90,8 @@ impl<T: Send + 'static> BlockEntry<T> {
         self.block.sg_mut().ok_or(EINVAL)
     }
 
-    /// Returns the mapping and its key for own READs, if a work request may use the memory in this
-    /// direction.
+    /// Returns the mapping and its key for READs of this end, if a work request may use the memory
+    /// in this direction.
     pub(super) fn usable(&mut self, direction: Direction) -> Result<(&SgMapping, Option<Key>)> {
         let is_sink = self.is_sink;
         let sg = self.sg()?;
@@ -104,7 +104,7 @@ impl<T: Send + 'static> BlockEntry<T> {
 }
 
 /// Blocks of a queue, and SGE lists for work requests. Allocated for the first block: most
-/// connections have none.
+/// connections have no blocks.
 pub(in super::super) struct BlockTable<T: Send + 'static> {
     entries: KVec<Option<BlockEntry<T>>>,
     next: u32,
@@ -168,8 +168,8 @@ impl<T: Send + 'static> BlockTable<T> {
         }
     }
 
-    /// Copies the SGEs of a queued request to where they stay until it is posted. `None`: no space;
-    /// post the queued requests first.
+    /// Copies the SGEs of a queued request to the place where they stay until the request is
+    /// posted. `None`: no space; the caller must post the queued requests first.
     pub(super) fn keep_list(&mut self, list: &[c::ib_sge]) -> Option<*mut c::ib_sge> {
         let end = self.used.saturating_add(list.len());
         let place = self.sges.get_mut(self.used..end)?;
@@ -178,12 +178,12 @@ impl<T: Send + 'static> BlockTable<T> {
         Some(place.as_mut_ptr())
     }
 
-    /// Marks all SGEs as free: no queued work request uses one.
+    /// Marks all SGEs as free: no queued work request uses any SGE.
     pub(super) fn lists_are_free(&mut self) {
         self.used = 0;
     }
 
-    /// Returns true if there are blocks.
+    /// Returns true if blocks are posted.
     pub(in super::super) fn is_in_use(&self) -> bool {
         self.entries.iter().any(Option::is_some)
     }
@@ -192,7 +192,7 @@ impl<T: Send + 'static> BlockTable<T> {
     ///
     /// # Errors
     ///
-    /// Returns the block at the maximum of blocks, or if the tables cannot be allocated.
+    /// Returns the block if too many blocks are posted, or if the tables cannot be allocated.
     pub(super) fn add(&mut self, block: OwnedBlock<T>) -> Result<BlockId, OwnedBlock<T>> {
         if self.prepare().is_err() {
             return Err(block);

@@ -2,7 +2,7 @@
 
 //! The send queue of a QP: a ring of work requests in flight, from posting to completion.
 //!
-//! * [`requests`]: the requests, carried out in the order of posting;
+//! * [`requests`]: the requests, which the device executes in the order of posting;
 //! * [`blocks`]: the program memory that they access.
 
 pub(crate) mod blocks;
@@ -25,8 +25,8 @@ use kernel::sync::Arc;
 pub(crate) enum SendCompletion {
     /// The peer has received this message and all earlier ones.
     Sent { cookie: u64 },
-    /// This message, transfer or invalidation has failed, and all posted after it will fail. A
-    /// message may have arrived nevertheless.
+    /// This message, transfer or invalidation has failed, and all requests posted after it will
+    /// fail. A message whose request failed may have arrived nevertheless.
     Failed { status: Status },
     /// A READ or WRITE is complete: the bytes of a READ are in local memory, those of a WRITE have
     /// arrived at the peer.
@@ -51,13 +51,13 @@ impl SendCompletion {
 enum WrKind {
     #[default]
     Message,
-    /// A message with that many bytes of payload, from a block.
+    /// A message with that many bytes of payload from a block was sent.
     BlockMessage(u32),
-    /// A probe, which is not reported.
+    /// A probe, whose completion is not reported.
     Probe,
     /// An RDMA READ or WRITE with a block.
     Transfer { len: u32, read: bool },
-    /// A registration of a block, or the request before it. Not reported.
+    /// A registration of a block, or the IB_WR_LOCAL_INV before the registration. Not reported.
     Register,
     /// An invalidation of the peer's access to a block.
     Invalidate,
@@ -94,13 +94,13 @@ impl Default for WorkRequest {
 
 impl WorkRequest {
     fn head(&mut self) -> &mut c::ib_send_wr {
-        // SAFETY: Both kinds begin with an `ib_send_wr`, and are plain data, valid in any state.
+        // SAFETY: Both kinds of requests begin with an `ib_send_wr`, and are plain data.
         unsafe { &mut self.rdma.wr }
     }
 
     fn rdma(&mut self) -> &mut c::ib_rdma_wr {
         *self = Self::default();
-        // SAFETY: It was just written as such.
+        // SAFETY: The work request was just written as this kind.
         unsafe { &mut self.rdma }
     }
 }
@@ -151,8 +151,8 @@ pub(super) struct SendQueue<T: Send + 'static> {
     /// Number of probes in flight, as of the last [`SendQueue::poll`].
     pub(super) probes: u16,
     broken: bool,
-    /// Set for siw: a completion does not mean that the requests before it are complete. It passes
-    /// a READ, and TCP may still refer to the memory of unsignaled messages.
+    /// Set for siw: a completion does not complete earlier requests. It may overtake that of a
+    /// READ, and TCP may still refer to the memory of unsignaled messages.
     unordered: bool,
 }
 
@@ -202,7 +202,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok((headers, mapping))
     }
 
-    /// Destroys the blocks; otherwise as [`QueueParts::retire`]. Context: process.
+    /// Destroys the blocks; otherwise works as [`QueueParts::retire`]. Context: process.
     pub(super) fn into_parts(mut self) -> Option<SendParts> {
         self.blocks.destroy();
         self.parts.retire(self.tail)
@@ -221,8 +221,8 @@ impl<T: Send + 'static> SendQueue<T> {
         self.parts.slots.len().saturating_sub(self.taken()) as u16
     }
 
-    /// Returns the requests that the peer's adapter may not have acknowledged; none if ours limits
-    /// retries.
+    /// Returns the requests that the peer's adapter may not have acknowledged; returns none if the
+    /// local adapter limits retries.
     pub(super) fn unacknowledged(&self) -> Unacknowledged {
         match self.taken() {
             n if n == 0 || !self.pd.device().is_rxe() => Unacknowledged::Nothing,
@@ -261,7 +261,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(self.parts.wrs.get_mut(index).ok_or(EINVAL)?.rdma())
     }
 
-    /// Queues the work request at `tail`, which is complete but for its flags, number and links.
+    /// Queues the work request at `tail`, which is complete except for its flags, number and links.
     fn queue(
         &mut self,
         kind: WrKind,
@@ -308,7 +308,7 @@ impl<T: Send + 'static> SendQueue<T> {
         if let Some(block) = block {
             self.blocks.begin_use(block, is_read);
         }
-        // INVARIANT: The slot keeps the memory of the request, or its block counts the slot.
+        // INVARIANT: The slot keeps the request's memory, or the memory's block counts the slot.
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -327,10 +327,10 @@ impl<T: Send + 'static> SendQueue<T> {
         self.flushed = self.tail;
         // After the call the driver has copied the SGE lists.
         self.blocks.lists_are_free();
-        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
-        // dropped. `queue` has linked the requests, and the driver copies them. Memory that the
-        // device accesses for a request is kept by its slot, the headers' block or a block of
-        // `blocks` until the completion or the destruction of the QP.
+        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys the QP, when the
+        // endpoint is dropped. `queue` has linked the requests, and the driver copies them. Memory
+        // that the device accesses for a request is kept by its slot, the headers' block or a block
+        // of `blocks` until the completion or the destruction of the QP.
         let ret = to_result(unsafe { c::sdp_h_ib_post_send(self.qp.raw(), first) });
         self.broken = ret.is_err();
         ret
@@ -354,14 +354,14 @@ impl<T: Send + 'static> SendQueue<T> {
                 }
             }
             let wc = self.parts.cq.take()?;
-            // SAFETY: Sends contain a number, not a pointer; both are plain bits.
+            // SAFETY: The id of a send is a number, not a pointer; both are plain bits.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
             if position < self.parts.first {
-                // of a QP that used this CQ before
+                // the number belongs to a QP that used this CQ before
                 continue;
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
-                // Unknown, or reported twice: completes nothing.
+                // A completion that is unknown or reported twice completes nothing.
                 return Some(SendCompletion::INVALID);
             }
             // INVARIANT: A send queue completes in order, which `is_overtaken` checks.
@@ -370,8 +370,8 @@ impl<T: Send + 'static> SendQueue<T> {
         }
     }
 
-    /// Returns true if a later completion has overtaken that of the request at `head`. The device
-    /// may still access its memory, so the slot keeps it until the QP is destroyed.
+    /// Returns true if a later request than that at `head` has completed first. The device may
+    /// still access the request's memory, so the slot keeps it until the QP is destroyed.
     fn is_overtaken(&mut self) -> bool {
         let last = self.head.wrapping_add(1) == self.done;
         let slot = self.parts.slots.get(self.slot_of(self.head));
@@ -415,7 +415,7 @@ impl<T: Send + 'static> SendQueue<T> {
             return Some(SendCompletion::Failed { status });
         }
         match kind {
-            // The completion of a message completes all earlier ones.
+            // The completion of a message completes all earlier messages.
             WrKind::Message if precedes_message => None,
             WrKind::Message => Some(SendCompletion::Sent { cookie }),
             WrKind::Probe | WrKind::Register => None,

@@ -17,9 +17,9 @@ pub(crate) struct SendWr<'a> {
     pub(crate) header: &'a [u8],
     /// Payload, from buffers that are mapped if the transport has a mapper.
     pub(crate) payload: &'a [Sge<'a>],
-    /// Requests a completion. The transport may report other completions as well.
+    /// Requests a completion. The transport may also report completions that were not requested.
     pub(crate) signaled: bool,
-    /// Notifies the peer even if it waits for solicited messages only.
+    /// Notifies the peer even if the peer waits for solicited messages only.
     pub(crate) solicited: bool,
     /// Cookie that the completion returns.
     pub(crate) cookie: u64,
@@ -108,7 +108,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Copies the header, and payload that is to be copied, to the slot; fills in their SGE.
+    /// Copies the header and any payload that is to be copied to the slot; fills in their SGE.
     fn copy_own(
         &mut self,
         index: usize,
@@ -182,12 +182,12 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Returns the number of slots reserved for messages, so that none waits for a transfer.
+    /// Returns the number of slots reserved for messages, so that no message waits for a transfer.
     fn reserve(&self) -> u16 {
         (self.parts.slots.len() / 4) as u16
     }
 
-    /// Returns the maximum number of READs in flight; 0: none can be posted.
+    /// Returns the maximum number of READs in flight; 0: no READ can be posted.
     pub(in super::super) fn most_reads(&self) -> u16 {
         self.qp.reads().into()
     }
@@ -196,8 +196,8 @@ impl<T: Send + 'static> SendQueue<T> {
     ///
     /// # Errors
     ///
-    /// Returns the block if it is not mapped for this QP, at the maximum of blocks, or if the
-    /// tables cannot be allocated.
+    /// Returns the block to the caller if it is not mapped for this QP, if the maximum of blocks is
+    /// posted, or if the tables cannot be allocated.
     pub(in super::super) fn post_block(
         &mut self,
         block: OwnedBlock<T>,
@@ -231,14 +231,14 @@ impl<T: Send + 'static> SendQueue<T> {
     }
 
     /// Queues the invalidation of the peer's access. The caller ensures that the peer has no
-    /// request in flight; otherwise the QP has to be destroyed.
+    /// request in flight for the block; otherwise the QP has to be destroyed.
     ///
     /// # Errors
     ///
     /// `ENOSPC`: the queue is full. `EALREADY`: already invalidated. `EINVAL`: the peer has no
     /// access. `ENOENT`: no such block. `EIO`: the queue is broken.
     pub(in super::super) fn invalidate(&mut self, block: BlockId, cookie: u64) -> Result {
-        // Requests that release memory may use a few more slots than those that use it.
+        // Requests that release memory may use a few more slots than requests that use memory.
         self.check_space(self.reserve() / 2)?;
         let entry = self.blocks.find(block)?;
         if entry.ending {
@@ -258,14 +258,14 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(())
     }
 
-    /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if these
-    /// have more segments than one work request allows.
+    /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if the
+    /// range has more segments than one work request allows.
     ///
     /// # Errors
     ///
     /// `ENOSPC`: the queue is full, or the maximum number of READs is in flight. `EBUSY`: the peer
-    /// has access to the memory. `EINVAL`: outside the block, no bytes, or memory in other use.
-    /// `ENOENT`: no such block. `EIO`: the queue is broken.
+    /// has access to the memory. `EINVAL`: the range is empty or outside the block, or the memory
+    /// is in other use. `ENOENT`: no such block. `EIO`: the queue is broken.
     pub(in super::super) fn transfer(&mut self, block: BlockId, t: &Transfer) -> Result<u32> {
         self.check_space(self.reserve())?;
         if t.read && self.blocks.reads >= self.most_reads() {
@@ -299,7 +299,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok(len)
     }
 
-    /// Returns the SGE of a READ by iWARP: the peer writes to its target, by a key.
+    /// Returns the SGE of a READ on iWARP: the peer writes to the SGE's memory, by a key.
     fn sink(&mut self, span: &BlockSpan) -> Result<c::ib_sge> {
         let entry = self.blocks.find(span.block)?;
         let key = match entry.usable(Direction::FromDevice)? {
@@ -321,8 +321,8 @@ impl<T: Send + 'static> SendQueue<T> {
         })
     }
 
-    /// Fills `list`, except what a request needs for its `own` SGEs, with the beginning of a span
-    /// that the device may access in this direction. Returns the number of bytes and of SGEs.
+    /// Fills `list` with the beginning of a span that the device may access in this direction.
+    /// Leaves space for the request's `own` SGEs. Returns the number of bytes and of SGEs.
     fn locate(
         &mut self,
         span: &BlockSpan,
@@ -343,7 +343,7 @@ impl<T: Send + 'static> SendQueue<T> {
         }
     }
 
-    /// Copies the SGEs of the next request to where they stay until it is posted.
+    /// Copies the SGEs of the next request to where they stay until the request is posted.
     fn keep_list(&mut self, list: &[c::ib_sge]) -> Result<(*mut c::ib_sge, i32)> {
         let kept = match self.blocks.keep_list(list) {
             Some(kept) => kept,
@@ -355,7 +355,7 @@ impl<T: Send + 'static> SendQueue<T> {
         Ok((kept, list.len() as i32))
     }
 
-    /// Returns how many of these bytes of a block fit in one message; 0: none.
+    /// Returns how many of the given bytes of a block fit in one message; 0: none.
     pub(in super::super) fn block_payload(&mut self, payload: &BlockSpan) -> u32 {
         let mut places = [c::ib_sge::default(); MAX_LIST];
         let found = self.locate(payload, Direction::ToDevice, 1, &mut places);
