@@ -147,7 +147,7 @@ pub(super) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// Makes the initial window; `posted` is from the own Hello or HelloAck.
+    /// Makes the initial window; `posted` is from the Hello or HelloAck of this end.
     pub(super) fn new(posted: u16) -> Self {
         ReceiveWindow {
             received: 0,
@@ -180,7 +180,7 @@ impl ReceiveWindow {
     }
 
     /// Returns a lower bound of the peer's credits after its last message, which has this
-    /// `mseq_ack`. `sent` is the MSeq of the last own message.
+    /// `mseq_ack`. `sent` is the MSeq of the last message of this end.
     pub(super) fn known_credits(&mut self, mseq_ack: u32, sent: u32) -> u16 {
         if !after(self.sent.0, mseq_ack) {
             self.known = self.sent.1;
@@ -209,7 +209,7 @@ impl ReceiveWindow {
     }
 
     /// Returns true if a credit update is due, with `own` credits; see the head of this file.
-    /// `two`: the peer shall always have two.
+    /// `two`: the peer shall always have two credits.
     pub(super) fn update_due(&self, posted: u16, own: u16, two: bool) -> bool {
         let credits = self.credits();
         if own < UPDATE_CREDITS || own == UPDATE_CREDITS && credits >= PAYLOAD_CREDITS {

@@ -19,7 +19,7 @@ use kernel::sync::Arc;
 /// Owner that listens.
 pub(crate) trait Acceptor: Upcalls {
     /// Decides on a request. Context: process, without locks, may sleep; all connection setup of
-    /// the host waits meanwhile.
+    /// the host waits for the call.
     fn request(request: &Request<'_, Self>) -> Verdict;
 }
 

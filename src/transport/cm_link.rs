@@ -313,7 +313,7 @@ impl<O: Upcalls> Inner<O> {
         // If one of these fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
-            // The peer may not have been notified yet that it is connected.
+            // The peer may not have been notified yet that the connection is established.
             Phase::Replied => id.reject(reason::CONSUMER),
             // Not connected, or the drop of the link does the rest.
             _ => Ok(()),

@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     Reject,
     /// No listener at that port.
     Unknown,
-    /// Send no reply, as if the request had been lost: the peer repeats it.
+    /// Send no reply, as if the request had been lost: the peer repeats the request.
     Drop,
 }
 

@@ -238,7 +238,7 @@ mod tests {
     use super::super::super::message::Block;
     use super::*;
 
-    /// No payload is sent during a long series of WRITEs.
+    /// This end may send no payload during a long series of WRITEs.
     #[test]
     fn payload_is_never_too_long_ago() {
         let mut sinks = PeerSinks::new(16);

@@ -233,8 +233,8 @@ impl PeerSources {
         self.cancel.is_some()
     }
 
-    /// Handles stream bytes after a cancel without a reply: the peer no longer waits for it. The
-    /// cancel stays pending if read bytes are not reported yet.
+    /// Handles stream bytes after a cancel without a reply: the peer no longer waits for the reply.
+    /// The cancel stays pending if read bytes are not reported yet.
     pub(crate) fn given_up(&mut self) {
         if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {
             self.nothing();

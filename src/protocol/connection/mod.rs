@@ -120,7 +120,7 @@ use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS
 use super::message::Mode;
 use super::resize::{LocalBuffers, RemoteBuffers};
 
-/// Size of receive buffers by which an OFED peer shows that it has zero copy.
+/// Size of receive buffers by which an OFED peer shows that it supports zero copy.
 const ZERO_COPY_RECEIVE_SIZE: u32 = 32784;
 
 /// Parameters fixed by Hello and HelloAck.

@@ -48,7 +48,7 @@ impl Connection {
         usize::from(self.remote_max_adverts).saturating_sub(others)
     }
 
-    /// Returns the number of own source adverts that the peer may be reading.
+    /// Returns the number of source adverts of this end that the peer may be reading.
     pub fn sources_outstanding(&self) -> usize {
         self.own_sources.count()
     }
@@ -139,7 +139,7 @@ impl Connection {
             && self.own_line()
     }
 
-    /// Returns the number of own sink adverts that the peer may be writing to.
+    /// Returns the number of sink adverts of this end that the peer may be writing to.
     pub fn sinks_outstanding(&self) -> usize {
         self.own_sinks.count()
     }
