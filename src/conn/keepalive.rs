@@ -4,6 +4,7 @@
 
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups};
+use crate::protocol::Stall;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
@@ -110,6 +111,9 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
 
 /// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`. Needed for
 /// devices that retry without end (rxe).
+///
+/// Probes the peer while bytes wait for its credits, as TCP probes a closed window: a peer that has
+/// ended without a DREQ reports nothing.
 pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
@@ -117,13 +121,13 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     let (new, mut sent) = (c.stats.send_completions != c.alive.completions, Ok(()));
     c.alive.completions = c.stats.send_completions;
     match endpoint.unacknowledged() {
-        Unacknowledged::Nothing => {
+        Unacknowledged::Nothing if c.held != Some(Stall::Credits) => {
             c.alive.silent = 0;
             return;
         }
         Unacknowledged::Signaled if !new => c.alive.silent = c.alive.silent.saturating_add(1),
         Unacknowledged::Signaled => c.alive.silent = 0,
-        Unacknowledged::Unsignaled => {
+        Unacknowledged::Unsignaled | Unacknowledged::Nothing => {
             c.alive.silent = 0;
             sent = endpoint.probe().and_then(|()| endpoint.flush());
         }
@@ -138,11 +142,12 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
 }
 
 impl Connection {
-    /// Sets the timer of [`check_acks`], unless nothing is in flight.
+    /// Sets the timer of [`check_acks`] if requests are in flight, or bytes wait for credits.
     #[inline]
     pub(super) fn watch_acks(&mut self, sk: &SdpSock) {
-        let all = |e: &Endpoint| e.unacknowledged() == Unacknowledged::Nothing;
-        if !self.timers.is_set(Timer::Ack) && !self.endpoint.as_ref().is_none_or(all) {
+        let stalled = self.held == Some(Stall::Credits);
+        let waits = |e: &Endpoint| stalled || e.unacknowledged() != Unacknowledged::Nothing;
+        if !self.timers.is_set(Timer::Ack) && self.endpoint.as_ref().is_some_and(waits) {
             let time = (params::ack_time() as u32).saturating_mul(1000) / ACK_LOOKS;
             self.set_timer(sk, Timer::Ack, milliseconds(time.max(1)));
         }

@@ -117,6 +117,19 @@ def unreachable_for_a_while(e):
 
 
 @case(reference=False, timeout=120)
+def unreachable_while_stalled(e):
+    """A sender that waits for credits, with no request in flight, notices that the peer is gone."""
+    if netns.is_one():
+        e.skip("both hosts are the same namespace")
+    near, _ = e.pair()
+    with either.parameters(ack_time=3):
+        e.fill(near, 1000)
+        task = e.task(e.outcome, near.send, b"x" * 1000).wait_asleep("sendto")
+        with netns.firewall():
+            e.equal(task.result(), "ETIMEDOUT", "the blocked send()")
+
+
+@case(reference=False, timeout=120)
 def device_goes(e):
     """`rdma link del` under load: the connections end with an error. When the device is available
     again, new connections work."""
