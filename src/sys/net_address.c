@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Addresses and ports of a socket, and where they are. Contains no policy. */
+/* Addresses and ports of a socket, with their interfaces and routes. Contains no policy. */
 #include <net/addrconf.h>
 #include <net/inet6_hashtables.h>
 #include <net/inet_hashtables.h>
@@ -10,7 +10,7 @@
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Stores the local address and port, or the remote ones. */
+/* Stores the local or the remote address and port of a socket. */
 void sdp_h_name(const struct sock *sk, bool remote, struct sdp_h_addr *a)
 {
 	const struct inet_sock *inet = inet_sk(sk);
@@ -22,7 +22,7 @@ void sdp_h_name(const struct sock *sk, bool remote, struct sdp_h_addr *a)
 	a->port = remote ? inet->inet_dport : inet->inet_sport;
 }
 
-/* Returns an address of a socket as its IPv4 code has it. */
+/* Returns an address of a socket in the form that the IPv4 code stores. */
 static __be32 in_ipv4(const struct sock *sk, const struct in6_addr *ip)
 {
 	if (sdp_h_is_v6(sk) && !ipv6_addr_v4mapped(ip) && !ipv6_addr_any(ip))
@@ -77,7 +77,7 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
 }
 
-/* Returns TCP's listener for packets of `remote` that arrive on `dif`. Context: RCU reader. */
+/* Returns the TCP listener for packets from `remote` on interface `dif`. Context: RCU reader. */
 static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr *local,
 				       const struct sdp_h_addr *remote, int dif)
 {
@@ -93,8 +93,8 @@ static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr 
 }
 
 /*
- * Returns true if another user than that of `sk` has a TCP listener for connections from `remote`
- * to `local`. Returns false if `sk` belongs to root. Returns false if this socket's TCP socket
+ * Returns true if a user other than the owner of `sk` has a TCP listener for connections from
+ * `remote` to `local`. Returns false if root owns `sk`. Returns false if the TCP socket of `sk`
  * listens, because TCP's port rules have then excluded other users.
  */
 bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
@@ -119,7 +119,7 @@ bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 	return is;
 }
 
-/* Binds to the interface of a link-local peer, like tcp_v6_connect(); -EINVAL without one. */
+/* Binds to a link-local peer's interface, like tcp_v6_connect(); -EINVAL without an interface. */
 int sdp_h_bind_scope(struct sock *sk, int scope)
 {
 	if (scope) {
@@ -130,7 +130,7 @@ int sdp_h_bind_scope(struct sock *sk, int scope)
 	return sk->sk_bound_dev_if ? 0 : -EINVAL;
 }
 
-/* inet_sk_bound_dev_eq() for an interface that may be part of a VRF. */
+/* Calls inet_sk_bound_dev_eq() for an interface that may be part of a VRF. */
 bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex)
 {
 	int master = l3mdev_master_ifindex_by_index(net, ifindex);
@@ -198,8 +198,8 @@ static int route6(struct net *net, struct sock *sk, const struct sdp_h_addr *to,
 }
 
 /*
- * Finds the route to `to` for packets of `sk`, or of no socket (NULL). If `route->from` is
- * unspecified, the source address is filled in. Returns the outgoing interface. For a local
+ * Finds the route to `to` for packets of `sk`, or of no particular socket if `sk` is NULL. Fills in
+ * the source address if `route->from` is unspecified. Returns the outgoing interface. For a local
  * address, returns the interface that has the address: packets count as received by it, although
  * they use the loopback device.
  */

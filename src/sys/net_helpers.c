@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Plain functions around macros, inline functions and field defines of the network headers, which
- * bindgen cannot see. Contains no policy.
+ * C functions for macros, inline functions and #defined fields of the network headers, which
+ * bindgen cannot read. Contains no policy.
  */
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -87,7 +87,7 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 
 	if (!sk)
 		return NULL;
-	/* sk_clone() returns two references; one is enough */
+	/* sk_clone() returns two references, of which the caller needs one */
 	__sock_put(sk);
 	inet = inet_sk(sk);
 	RCU_INIT_POINTER(inet->inet_opt, NULL);
@@ -115,15 +115,16 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	return sk;
 }
 
-/* Returns true, only once, if a descriptor may be made for the sock. */
+/* Returns true on the first call: a descriptor may be made only once for the sock. */
 bool sdp_h_child_take(struct sock *sk)
 {
 	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
 }
 
 /*
- * Releases the owner's reference. A kernel user may free data of its callbacks once this function
- * returns. Waits for running callbacks, also on children of a listener, which are SOCK_DEAD by now.
+ * Releases the owner's reference. A kernel user may free the data of its callbacks once this
+ * function returns. Waits for running callbacks of the socket and of a listener's children, which
+ * are SOCK_DEAD by now.
  */
 void sdp_h_sock_discard(struct sock *sk)
 {
@@ -135,7 +136,7 @@ void sdp_h_sock_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-/* Releases a socket without a descriptor, unless that was done before. */
+/* Releases a socket without a descriptor, unless the socket was released before. */
 void sdp_h_child_discard(struct sock *sk)
 {
 	bool first;
@@ -150,7 +151,7 @@ void sdp_h_child_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-/* Flags share a word, so the change is atomic. */
+/* Flags share a word, so the change of one flag must be atomic. */
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 {
 	assign_bit(flag, &sk->sk_flags, on);
@@ -158,9 +159,10 @@ void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 
 /*
  * Kernel users may change the callbacks under sk_callback_lock, and a socket may be orphaned at any
- * time. The default callbacks access sk_wq under RCU, so no lock is needed. Callbacks of a kernel
- * user, which a child inherits, are valid until it releases the socket: SOCK_DEAD, then a grace
- * period in sdp_h_sock_discard(). close(2) finds a child in the listener's queue.
+ * time. The default callbacks access sk_wq under RCU, so they need no lock. A child inherits the
+ * callbacks of a kernel user, which are valid until the user releases the socket. The release sets
+ * SOCK_DEAD, also for a child in the listener's queue; sdp_h_sock_discard() then waits for a grace
+ * period.
  */
 void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
 {
@@ -198,7 +200,7 @@ u8 sdp_h_tos(const struct sock *sk)
 	return inet_sk(sk)->tos;
 }
 
-/* Returns the priority set by the program, -1 if it only follows from the type of service. */
+/* Returns the priority set by the program, -1 if only the type of service has set it. */
 int sdp_h_priority(const struct sock *sk)
 {
 	u32 priority = READ_ONCE(sk->sk_priority);
@@ -230,9 +232,9 @@ void sdp_h_set_rmem(struct sock *sk, int bytes)
 }
 
 /*
- * Charges later allocations of the task to the socket's memory cgroup. These allocations use
- * sk_allocation, too: if a kernel user writes out pages through the socket, an allocation must not
- * wait for writeback.
+ * Charges later allocations of the task to the socket's memory cgroup. These allocations also use
+ * sk_allocation, because an allocation must not wait for writeback when a kernel user writes out
+ * pages through the socket.
  */
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {
@@ -261,8 +263,8 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 		set_active_memcg(m->charged);
 }
 
-/* Returns true if another task is waiting for this processor. need_resched() is late under lazy
- * preemption. A task that sleeps may be counted for a while.
+/* Returns true if another task is waiting for this processor; need_resched() would report that late
+ * under lazy preemption. Tasks that sleep may be counted for a while.
  */
 bool sdp_h_is_crowded(void)
 {
@@ -282,12 +284,12 @@ void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
 {
 	unsigned long flags;
 
-	/* without a delay the timer would keep its earlier time */
+	/* without a delay the pending timer would keep its earlier time */
 	if (!delay)
 		delay = 1;
-	/* a later caller must not delay an earlier deadline set meanwhile */
+	/* a later caller must not delay an earlier deadline that was set meanwhile */
 	spin_lock_irqsave(&s->arming, flags);
-	/* a pending function has not begun, and computes the next deadline itself */
+	/* a pending timer function has not started, and will compute the next deadline itself */
 	if (!delayed_work_pending(&s->timer) ||
 	    time_after(READ_ONCE(s->timer.timer.expires), jiffies + delay)) {
 		sock_hold(&s->inet.sk);
@@ -308,7 +310,7 @@ void sdp_h_nospace(struct sock *sk)
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 	if (sk->sk_socket)
 		set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
-	/* the caller checks for space again after this */
+	/* the caller checks for space again after setting the flag */
 	smp_mb__after_atomic();
 }
 

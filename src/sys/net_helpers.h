@@ -19,7 +19,7 @@
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
 
-/* Layouts in one number, as Workqueues::start() has them by bindgen, which uses clang. */
+/* Hash of structure layouts, which Workqueues::start() compares with bindgen's by clang. */
 #define SDP_H_LAYOUT \
 	(sizeof(struct sock) + 31 * (offsetof(struct sock, sk_data_ready) + 31 * ( \
 	 sizeof(struct inet_sock) + 31 * (sizeof(struct socket) + 31 * ( \
@@ -35,30 +35,30 @@
 extern struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
 extern struct percpu_counter sdp_h_block_bytes;
 
-/* The C part of a socket; the Rust part follows it in the same object. */
+/* The C part of a socket; the Rust part follows in the same object. */
 struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
-	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (as DRBD): tcp_sock_set_*()
-	 * writes here. Only NODELAY is read.
+	 * Kernel users such as DRBD cast any stream socket of protocol 6 to tcp_sock, and
+	 * tcp_sock_set_*() writes to this area. Only NODELAY is read.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;
 	struct work_struct	work;
 	struct delayed_work	timer;
-	spinlock_t		arming;	/* held while the timer is set */
+	spinlock_t		arming;	/* held while setting the timer */
 	wait_queue_head_t	wait;
 	atomic_t		events;	/* counts wake-ups, see sdp_h_sleep() */
-	atomic_t		jobs;	/* bits of work that is to be done */
-	/* default callback: any other value in sk_data_ready is a kernel user's */
+	atomic_t		jobs;	/* bit mask of pending work */
+	/* default callback: any other value in sk_data_ready belongs to a kernel user */
 	void			(*data_ready)(struct sock *sk);
 	/* TCP socket of a descriptor of IPPROTO_SDP */
 	struct socket		*tcp;
 	wait_queue_entry_t	tcp_wakeups;	/* in the queue of tcp */
 	struct mutex		decision;	/* held to decide between SDP and TCP; guards tcp */
-	atomic_t		undecided;	/* jobs that are put off while another has that */
+	atomic_t		undecided;	/* jobs to schedule after `decision` is released */
 	bool			furnished;	/* the Rust part is initialised */
-	atomic_t		unaccepted;	/* whether a descriptor may be made for it */
+	atomic_t		unaccepted;	/* set until a descriptor is made for the socket */
 };
 
 /* Task state saved by sdp_h_memory_begin(). */
@@ -82,7 +82,7 @@ struct sdp_h_tcp_timers {
 struct sdp_h_route {
 	struct sdp_h_addr	from;
 	int			ifindex;
-	bool			local;	/* to an address of this namespace */
+	bool			local;	/* `to` is an address of this namespace */
 };
 
 static inline bool sdp_h_is_v6(const struct sock *sk)
@@ -92,8 +92,8 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 /*
- * Filled in by registration.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
- * [3] are those of IPPROTO_SDP.
+ * Filled in by registration.rs: [0] is for IPv4, [1] is for IPv6, and the protocols [2] and [3] are
+ * for IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
 extern struct proto_ops sdp_h_ops[4];

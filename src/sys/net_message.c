@@ -24,8 +24,8 @@ void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 }
 
 /*
- * Returns the completion of a call with MSG_ZEROCOPY, as TCP does; NULL for none. `given`: passed
- * by io_uring or another kernel user, which counts the call. Context: socket lock held.
+ * Returns the completion of a call with MSG_ZEROCOPY, as TCP does; NULL for none. `given`: set if a
+ * kernel user such as io_uring has passed the completion. Context: socket lock held.
  */
 int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given)
 {
@@ -46,7 +46,7 @@ int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **n
 	return *notice ? 0 : -ENOBUFS;
 }
 
-/* io_uring accepts "not copied" only for an skb; it does not read the content. */
+/* io_uring accepts the report "not copied" only with an skb, whose content it does not read. */
 static struct sk_buff none;
 
 /* Drops a reference, in any context, and reports copied bytes. */
@@ -60,7 +60,7 @@ bool sdp_h_has_notices(const struct sock *sk)
 	return !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
-/* Reads the error queue as ip_recv_error() does, which is not exported. */
+/* Reads the error queue like ip_recv_error(), which is not exported. */
 static int recv_error(struct sock *sk, struct msghdr *msg)
 {
 	struct {
@@ -87,7 +87,7 @@ int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
 	return sdp_h_is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
 }
 
-/* Adds bytes of a block of whole pages to a pipe, in one buffer; returns 0 if that is full. */
+/* Adds bytes of a block of whole pages to a pipe, as one buffer. Returns 0 if the pipe is full. */
 size_t sdp_h_pipe_give(struct pipe_inode_info *pipe, const void *block, size_t offset, size_t len)
 {
 	struct pipe_buffer buf = { virt_to_page(block), offset, len, &nosteal_pipe_buf_ops };

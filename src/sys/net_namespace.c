@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Network namespaces, and files of theirs in /proc. */
+/* Network namespaces and their files in /proc. */
 #include <linux/proc_fs.h>
 #include <net/netns/generic.h>
 #include "net_helpers.h"
@@ -9,7 +9,7 @@ static struct pernet_operations *sdp_h_netns_ops;
 
 int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *))
 {
-	/* id and size are const members, so they can only be initialised */
+	/* id and size are const members, so only an initialiser can set them */
 	struct pernet_operations ops = {
 		.init = init,
 		.exit = exit,

@@ -2,7 +2,7 @@
 /*
  * setsockopt(2) at SOL_IP and SOL_IPV6: most options are handled by the kernel's shared code for
  * inet_socks. This file handles options that the shared code limits to family AF_INET6, and options
- * that RDMA packets cannot implement. Options of packets are checked as on TCP and then refused.
+ * that RDMA packets cannot implement. Checks packet options as TCP does, and then refuses them.
  */
 #include <linux/capability.h>
 #include <linux/mroute6.h>
@@ -18,7 +18,7 @@ static bool capable_in(const struct sock *sk, int cap)
 	return sockopt_ns_capable(sock_net(sk)->user_ns, cap);
 }
 
-/* IPsec does not process RDMA traffic: policies are refused, except for empty ones. */
+/* Accepts only empty policies, because IPsec does not process RDMA traffic. */
 static int set_policy(const struct sock *sk, sockptr_t value, unsigned int len)
 {
 	if (!capable_in(sk, CAP_NET_ADMIN))
@@ -28,7 +28,7 @@ static int set_policy(const struct sock *sk, sockptr_t value, unsigned int len)
 	return len && len <= PAGE_SIZE ? -EINVAL : -EMSGSIZE;
 }
 
-/* Sets extension headers to be sent with each packet: only an empty value is accepted. */
+/* Sets the extension headers to send with each packet; accepts only an empty value. */
 static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned int len)
 {
 	if (name != IPV6_RTHDR && !capable_in(sk, CAP_NET_RAW))
@@ -40,7 +40,7 @@ static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned
 	return -EOPNOTSUPP;
 }
 
-/* Sets the minimum TTL of received packets. RDMA has no TTL, so only 0 is accepted. */
+/* Sets the minimum TTL of received packets. RDMA reports no TTL, so only 0 is accepted. */
 static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
 {
 	u8 *least = level == SOL_IP ? &inet_sk(sk)->min_ttl : &inet_sk(sk)->pinet6->min_hopcount;
@@ -51,7 +51,7 @@ static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, u
 	return xchg(least, 0) && !err ? -EOPNOTSUPP : err;
 }
 
-/* Sets the options in the IPv4 header: only an empty list is accepted. */
+/* Sets the options of the IPv4 header; accepts only an empty list. */
 static int set_ip_options(struct sock *sk, sockptr_t value, unsigned int len)
 {
 	struct ip_options_rcu *opt;
@@ -87,7 +87,7 @@ static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
 	return 0;
 }
 
-/* Options for control messages of received datagrams, which a stream has not. */
+/* Options for control messages of received datagrams, which a stream does not have. */
 static const struct {
 	typeof_member(struct ipv6_pinfo, rxopt) rxopt;
 	int name;
@@ -109,7 +109,7 @@ static const struct {
 	{ { .bits.recvfragsize = 1 }, IPV6_RECVFRAGSIZE },
 };
 
-/* Returns the bit of such an option, 0 for others. */
+/* Returns the bit of such an option, 0 for any other option. */
 static u16 control_bit(int name)
 {
 	size_t i;
@@ -136,7 +136,7 @@ static int set_int(struct sock *sk, int name, int val)
 	case IPV6_TCLASS:
 		if (val < -1 || val > 0xff)
 			return -EINVAL;
-		/* RFC 3542: -1 is the default; the ECN bits are not the program's */
+		/* RFC 3542: -1 selects the default; a program cannot set the ECN bits */
 		val = val == -1 ? 0 : val & ~INET_ECN_MASK;
 		val |= np->tclass & INET_ECN_MASK;
 		if (np->tclass != val) {
@@ -189,7 +189,7 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_DSTOPTS:
 		return set_header(sk, name, value, len);
 	case IPV6_2292PKTOPTIONS:
-		/* options as control messages; a value too short for one contains none */
+		/* control messages with options; a value too short for one contains no option */
 		if (len > 64 * 1024)
 			return -EINVAL;
 		return len < sizeof(struct cmsghdr) ? 0 : -EOPNOTSUPP;
@@ -254,7 +254,7 @@ int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsi
 	return set_ipv6(sk, name, value, len);
 }
 
-/* Returns the same errors as TCP's families, which differ for unknown levels. */
+/* Returns the same errors as TCP's families, whose errors for unknown levels differ. */
 int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len)
 {
 	if (sk->sk_prot->ipv6_pinfo_offset)

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Sleeping on a socket, polling it, and the wakeups of both.
- */
+/* Sleeping on a socket, polling it, and wakeups of sleepers and pollers. */
 #include <linux/fs.h>
 #include <linux/net.h>
 #include <net/sock.h>
 #include "net_helpers.h"
 
 /*
- * Wakes all sleepers; of sleepers with `in_turn` only one, unless `all` is set. The caller has
- * incremented events (seq.rs): that full barrier pairs with the one of prepare_to_wait() in
- * sdp_h_sleep().
+ * Wakes all sleepers, but only one of the sleepers with `in_turn` unless `all` is set. The caller
+ * has incremented `events` (seq.rs), a full barrier that pairs with the barrier of
+ * prepare_to_wait() in sdp_h_sleep().
  */
 void sdp_h_wake(struct sdp_h_sock *s, bool all)
 {
@@ -19,7 +17,7 @@ void sdp_h_wake(struct sdp_h_sock *s, bool all)
 }
 
 /*
- * Sleeps until sdp_h_wake() was called after `seen` was read from events. Returns the remaining
+ * Sleeps until sdp_h_wake() is called after `seen` was read from `events`. Returns the remaining
  * time of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a signal that `state` allows.
  */
 long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn)
@@ -30,9 +28,9 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state,
 }
 
 /*
- * Returns true if signals of the socket have an owner (F_SETOWN). RCU frees socket and file, and
- * only a pointer of the file is compared. The result may be wrong while the socket is being closed,
- * when nothing polls it.
+ * Returns true if the signals of the socket have an owner (F_SETOWN). RCU protects socket and file,
+ * and only a pointer in the file is compared. May return a wrong result while the socket is being
+ * closed, when no task polls it.
  */
 static bool has_owner(const struct sock *sk)
 {
@@ -43,8 +41,8 @@ static bool has_owner(const struct sock *sk)
 }
 
 /*
- * Returns the tasks to notify of an event, apart from waiting callers. sdp_h_wake_pollers() reaches
- * neither owners, which get signals, nor callbacks of kernel users.
+ * Returns the kind of tasks to notify of an event, apart from waiting callers. sdp_h_wake_pollers()
+ * reaches neither owners that get signals, nor callbacks of kernel users.
  */
 enum sdp_h_watchers sdp_h_watchers(struct sock *sk)
 {
@@ -62,8 +60,8 @@ enum sdp_h_watchers sdp_h_watchers(struct sock *sk)
 }
 
 /*
- * Wakes the pollers without an event mask, so that they poll again: poll(), select(), epoll and
- * io_uring then report only existing events to the program.
+ * Wakes the pollers without an event mask. poll(), select(), epoll and io_uring then poll the
+ * socket again, and report only existing events to the program.
  */
 void sdp_h_wake_pollers(struct sock *sk)
 {

@@ -71,7 +71,7 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 /// Set while the registration is complete: all namespaces have their data.
 static READY: AtomicFlag = AtomicFlag::new(false);
 
-/// Registration of the per-namespace state: while it exists, [`of`] works for every namespace.
+/// Registration of per-namespace data: while it exists, [`of`] works for every namespace.
 pub(super) struct Registration<P: PerNet> {
     _single: Exclusive,
     _data: PhantomData<P>,
@@ -82,14 +82,13 @@ impl<P: PerNet> Registration<P> {
     ///
     /// # Safety
     ///
-    /// While the registration is dropped, no caller is in [`of`] or has a result of it.
+    /// When the registration is dropped, no caller is in [`of`] or holds a result of it.
     ///
     /// Errors: `EBUSY`: another registration exists. Other errors: those of the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
-        // SAFETY: The functions have the required signatures, live as long as the module, and
-        // unregistering in `drop` ends their use. The area has that size; the kernel aligns it as
-        // kmalloc does.
+        // SAFETY: The functions have the required signatures and live as long as the module; `drop`
+        // unregisters them. The area has that size; the kernel aligns it as kmalloc does.
         let e =
             unsafe { c::sdp_h_netns_start(size_of::<Held<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
@@ -115,11 +114,11 @@ impl<P: PerNet> Drop for Registration<P> {
 ///
 /// # Panics
 ///
-/// Returns `None` if the registration is of another type: there is only one.
+/// Returns `None` if the existing registration is of another type: only one can exist.
 pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
-    // SAFETY: Registration is complete, so `init` has run for each namespace that is visible.
-    // `exit` runs when no reference to the namespace exists, but this caller has one. Or
-    // `exit` runs at the end of the registration, when there are no callers.
+    // SAFETY: The registration is complete, so `init` has run for each namespace that a caller can
+    // reach. `exit` runs only when no reference to the namespace exists, but this caller holds a
+    // reference. At the end of the registration `exit` also runs, when no callers exist.
     READY.load(Acquire).then(|| unsafe { held(net) })
 }
 
@@ -131,10 +130,10 @@ pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
 unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     // SAFETY: By the requirements.
     let held = unsafe { area::<P>(ptr::from_ref(net).cast()) };
-    // SAFETY: By the requirements. Whatever `P` is, `of` is its first field.
+    // SAFETY: By the requirements. `of` is the first field for every `P`.
     let of = unsafe { (&raw const (*held).of).read() };
     assert!(of == TypeId::of::<P>(), "data of another type");
-    // SAFETY: By the requirements, and the data is for this `P`.
+    // SAFETY: By the requirements the data exists and is for this `P`.
     unsafe { &(*held).data }
 }
 
@@ -142,7 +141,7 @@ unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
 ///
 /// # Safety
 ///
-/// `net` is a namespace with an area: between `init` and `exit`.
+/// `net` is a namespace whose area exists: between `init` and `exit`.
 unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
     // SAFETY: By the requirements.
     unsafe { c::net_generic(net, c::sdp_h_netns_id).cast() }
@@ -150,7 +149,7 @@ unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
 
 /// # Safety
 ///
-/// Called by the C side, once for each namespace, before any other function for it.
+/// The C side calls this once for each namespace, before any other function for the namespace.
 unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let made = match Arc::pin_init(P::init(), GFP_KERNEL) {
         Ok(p) => p,
@@ -167,7 +166,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     unsafe { slot.write(held) };
     // SAFETY: Initialised above, dropped below at the earliest. The namespace is alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
-    // SAFETY: As above; `exit` removes the files, or the cleanup below.
+    // SAFETY: As above; `exit` or the cleanup below removes the files.
     let started = unsafe { create::<P>(net) }.and_then(|()| {
         // SAFETY: `data` was made above. The parameters live until `exit` has removed the sysctls.
         unsafe {
@@ -191,7 +190,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 ///
 /// # Safety
 ///
-/// [`held`] works for the namespace until the files are removed, before the module is unloaded.
+/// [`held`] works for the namespace while its files exist; they are removed before the unload.
 unsafe fn create<P: PerNet>(net: &Net) -> Result {
     for (i, (name, file)) in P::FILES.iter().enumerate() {
         // SAFETY: The namespace is alive, and name and functions live as long as the module.
@@ -259,7 +258,7 @@ unsafe extern "C" fn show<P: PerNet>(seq: *mut c::seq_file, _: *mut c_void) -> i
 
 /// # Safety
 ///
-/// Same requirements as `show`; `line` has `len` bytes.
+/// Same requirements as `show`; `line` points to `len` bytes.
 unsafe extern "C" fn write<P: PerNet>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
     // SAFETY: The C side passes an open file from `create`, and a copy of the bytes.
     let (of, line) = unsafe {
@@ -268,13 +267,13 @@ unsafe extern "C" fn write<P: PerNet>(file: *mut c::file, line: *mut u8, len: us
     };
     // SAFETY: As above.
     match unsafe { contents::<P>(file) } {
-        // 0: the C side returns the number of bytes
+        // 0: the C code returns the number of bytes
         ProcFile::Text { write, .. } => write(of, line).map_or_else(|e| e.to_errno(), |()| 0),
         ProcFile::Rows { .. } => 0,
     }
 }
 
-/// The heading, `SEQ_START_TOKEN`. A row is the address of its object, with a reference.
+/// The heading, `SEQ_START_TOKEN`. A row is an object's address, with a reference.
 const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 
 /// Returns the row at the cursor, or the next one if its object was destroyed.
@@ -342,7 +341,7 @@ unsafe extern "C" fn next<P: PerNet>(
 /// `v` came from `start` or `next`, and is consumed.
 unsafe extern "C" fn stop<P: PerNet>(_: *mut c::seq_file, v: *mut c_void) {
     if let Some(row) = NonNull::new(v).filter(|_| v != HEADING) {
-        // SAFETY: `current` has left a reference here.
+        // SAFETY: `current` has stored a reference here.
         drop(unsafe { ARef::<P::Row>::from_raw(row.cast()) });
     }
 }
@@ -351,8 +350,8 @@ unsafe extern "C" fn stop<P: PerNet>(_: *mut c::seq_file, v: *mut c_void) {
 ///
 /// Same requirements as `show`; `v` came from `start` or `next`.
 unsafe extern "C" fn row<P: PerNet>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
-    // SAFETY: The C side passes a seq_file of a file from `create`. `current` has taken a
-    // reference, which `stop` drops. `index` is the number of the row, and 0 for the heading.
+    // SAFETY: The C side passes a seq_file of a file from `create`. `current` has taken the
+    // reference, and `stop` drops it. `index` is the number of the row, and 0 for the heading.
     unsafe {
         let to = SeqFile::from_raw(seq);
         if let ProcFile::Rows { heading, show, .. } = contents::<P>((*seq).file) {
@@ -367,15 +366,15 @@ unsafe extern "C" fn row<P: PerNet>(seq: *mut c::seq_file, v: *mut c_void) -> i3
 
 /// # Safety
 ///
-/// Called by the C side, once for each namespace that `init` has prepared, as the last function.
+/// The C side calls this last, once for each namespace that `init` has prepared.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // SAFETY: The C side passes a namespace, not freed yet, whose files `init` has made.
     unsafe {
         remove(Net::from_raw(net), P::FILES);
         c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);
     }
-    // SAFETY: Initialised by `init`, and no longer accessed: an access needs a file or a reference
-    // to the namespace, and neither exists.
+    // SAFETY: `init` has initialised the data. Nothing accesses it any longer, because no file and
+    // no reference to the namespace exist.
     let last = unsafe { area::<P>(net).read() };
     P::stop(&last.data);
 }

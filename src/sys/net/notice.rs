@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Completions of `MSG_ZEROCOPY` sends: a kernel `struct ubuf_info`, reported in the socket's error
-//! queue, or passed by io_uring with its request.
+//! queue or passed by io_uring with its request.
 
 use super::super::bindings as c;
 use super::message::SendMsg;
@@ -15,7 +15,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// `ubuf` is from `sdp_h_notice_begin()` and holds its reference.
+/// `ubuf` was returned by `sdp_h_notice_begin()`, and this object holds its reference.
 pub(crate) struct ZerocopyCompletion {
     ubuf: NonNull<c::ubuf_info>,
     given: bool,
@@ -24,7 +24,7 @@ pub(crate) struct ZerocopyCompletion {
 impl ZerocopyCompletion {
     /// Makes the completion of a call, if the call requests one. Context: socket lock held.
     ///
-    /// `ENOBUFS`: too many completions in flight, unread, or locked in memory.
+    /// `ENOBUFS`: too many completions are in flight or unread, or too much memory is locked.
     pub(crate) fn begin(message: &mut SendMsg<'_>, sk: &SockCore) -> Result<Option<Self>> {
         if message.flags() & c::MSG_ZEROCOPY == 0 {
             return Ok(None);
@@ -63,7 +63,7 @@ impl ZerocopyCompletion {
 impl Drop for ZerocopyCompletion {
     fn drop(&mut self) {
         // SAFETY: By the invariants the reference exists, and it is dropped once. The socket lock
-        // is held, and a call that has sent nothing has no blocks.
+        // is held, and a call that has sent no bytes has no blocks.
         unsafe {
             match self.given {
                 true => c::net_zcopy_put(self.ubuf.as_ptr()),
@@ -84,12 +84,12 @@ pub(crate) struct ZerocopyPiece {
 
 // SAFETY: References are counted atomically, and may be dropped anywhere.
 unsafe impl Send for ZerocopyPiece {}
-// SAFETY: A shared one has no operations.
+// SAFETY: A shared `Piece` has no operations.
 unsafe impl Sync for ZerocopyPiece {}
 
 impl Drop for ZerocopyPiece {
     fn drop(&mut self) {
-        // SAFETY: By the invariants, and it is dropped once.
+        // SAFETY: By the invariants the reference exists, and is dropped once.
         unsafe { c::sdp_h_notice_end(self.ubuf.as_ptr(), true) }
     }
 }

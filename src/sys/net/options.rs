@@ -40,31 +40,31 @@ impl NewValue<'_> {
             return Err(EINVAL.into());
         }
         let mut v: i32 = 0;
-        // SAFETY: `v` has space for the four bytes; the rest is checked by the C code.
+        // SAFETY: `v` has space for the four bytes; the C code checks the rest.
         match unsafe { c::copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>()) } {
             0 => Ok(v),
             _ => Err(EFAULT.into()),
         }
     }
 
-    /// Returns true for options at `SOL_SOCKET` that make the core process packets, which SDP does
-    /// not have: filters, selection among listeners, time stamps.
+    /// Returns true for options at `SOL_SOCKET` that require the core to process packets, which SDP
+    /// does not have: filters, selection among listeners, time stamps.
     pub(super) fn is_of_tcp_alone(&self, name: u32) -> bool {
         match name {
             c::SO_ATTACH_FILTER
             | c::SO_ATTACH_BPF
             | c::SO_ATTACH_REUSEPORT_CBPF
             | c::SO_ATTACH_REUSEPORT_EBPF => true,
-            // a value that requests no time stamps is accepted
+            // a value that disables time stamps is accepted
             c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => self.int().is_ok_and(|v| v != 0),
             _ => false,
         }
     }
 
-    /// Sets the option by IP's shared code, if it fits SDP. Context: without the socket lock.
+    /// Sets an option that SDP supports by IP's shared code. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
-        // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
-        // the value is that of the call. The function takes the socket lock itself.
+        // SAFETY: The sock is an inet_sock of its family, with the IPv6 part initialised where
+        // needed. The value is that of the call. The function takes the socket lock itself.
         kernel::error::to_result(unsafe {
             c::sdp_h_setsockopt(sk.raw(), level, name, self.value, self.len)
         })
@@ -106,7 +106,7 @@ impl OldValue<'_> {
         UserSlice::new(UserPtr::from_ptr(self.len.cast()), size_of::<i32>())
     }
 
-    /// Copies as much of `bytes` as the caller has space for.
+    /// Copies `bytes`, cut to the caller's space.
     pub(crate) fn give(&self, bytes: &[u8]) -> Result {
         let n = self.space()?.min(bytes.len());
         self.len().writer().write(&(n as i32))?;
@@ -118,17 +118,17 @@ impl OldValue<'_> {
         self.give(&v.to_ne_bytes())
     }
 
-    /// Reads the option by the shared code of IP sockets, which also returns the errnos of unknown
-    /// levels. Context: without the socket lock.
+    /// Reads the option by the shared code of IP sockets, which returns the right errnos for
+    /// unknown levels, too. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
-        // SAFETY: As for `NewValue::forward`; the pointers are those of the call.
+        // SAFETY: As for `NewValue::forward`; the pointers are the arguments of this call.
         kernel::error::to_result(unsafe {
             c::sdp_h_getsockopt(sk.raw(), level, name, self.value, self.len)
         })
     }
 }
 
-/// Structure of the kernel's interface that is copied to programs.
+/// Structure of the kernel's user interface that is copied to programs.
 ///
 /// # Safety
 ///
@@ -141,7 +141,7 @@ unsafe impl Interface for c::tcp_info {}
 // SAFETY: eighteen integers of the same size.
 unsafe impl Interface for c::sdp_info {}
 
-/// Value of an option that is a structure, initially zeroed.
+/// Value of an option that is a structure, initially all zero.
 pub(crate) struct Answer<T: Interface>(T);
 
 impl<T: Interface> Answer<T> {

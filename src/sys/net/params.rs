@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Parameters, with the meaning and bounds of `params.def`. Root may change the module's parameters
-//! at any time under `/sys/module/ib_sdp/parameters`; the owner of a network namespace may change
-//! the namespace's under `/proc/sys/net/sdp`.
+//! at any time under `/sys/module/ib_sdp/parameters`. The owner of a network namespace may change
+//! the namespace's parameters under `/proc/sys/net/sdp`.
 
 use super::super::bindings as c;
 use core::ptr;
@@ -11,7 +11,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Parameters of a network namespace; those that its owner has not set are the module's.
+/// Parameters of a network namespace; the module's parameters apply where the owner has set none.
 pub(crate) struct Params(Opaque<c::sdp_h_params>);
 
 // SAFETY: The integers are accessed by single volatile accesses.
@@ -24,7 +24,7 @@ impl Params {
 
     /// Returns how many times 0 was written to `ipproto_memory`.
     pub(crate) fn forgotten(&self) -> i32 {
-        // SAFETY: As in `of_module!`, of an object that lives as long as `self`.
+        // SAFETY: As in `of_module!`, for an object that lives as long as `self`.
         let own = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).forgotten) };
         forgotten().wrapping_add(own)
     }
@@ -33,8 +33,8 @@ impl Params {
 macro_rules! of_module {
     ($($name:ident)*) => {
         $(pub(crate) fn $name() -> i32 {
-            // SAFETY: The struct lives as long as the module; its fields are aligned integers
-            // that may change at any time, hence the volatile read.
+            // SAFETY: The struct lives as long as the module. Its fields are aligned integers that
+            // may change at any time, so the read is volatile.
             unsafe { ptr::read_volatile(&raw const c::sdp_h_params.$name) }
         })*
     };

@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     // SAFETY: The core passes a socket under construction that belongs to this call.
     let number = match unsafe { (*socket).type_ } as u32 {
         c::sock_type_SOCK_STREAM => c::IPPROTO_TCP,
-        // no user may take it for a `tcp_sock`
+        // no kernel user may cast a SOCK_SEQPACKET sock to a `tcp_sock`
         c::sock_type_SOCK_SEQPACKET => 0,
         _ => return -ESOCKTNOSUPPORT.0,
     };
@@ -92,12 +92,12 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     // SAFETY: A new sock of this family's slab.
     let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
         Ok(()) => {
-            // The descriptor owns the reference from now on, which close() drops.
+            // From now on the descriptor owns the reference, which close() drops.
             ARef::into_raw(sk);
             Ok(())
         }
         Err(e) => {
-            // SAFETY: The sock gets no descriptor, and has no users yet.
+            // SAFETY: The sock will get no descriptor, and has no users yet.
             unsafe { c::sdp_h_sock_discard(ARef::into_raw(sk).as_ptr().cast()) };
             Err(e)
         }
@@ -115,7 +115,7 @@ unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
         return -EINVAL.0;
     };
     // SAFETY: Called by the core with a new sock of the protocol, whose descriptor belongs to the
-    // call. If this fails, `destroy` follows, and the last reference is dropped.
+    // call. If this fails, the core calls `destroy` and drops the last reference.
     let r = unsafe {
         to_result(c::sdp_h_ipproto_init(sk, Some(work::<T>), Some(timer::<T>)))
             .and_then(|()| Sock::<T>::furnish(new))
@@ -127,9 +127,9 @@ unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
     errno(r)
 }
 
-/// Cleans up when socket(2) has failed after `init`.
+/// Cleans up when socket(2) fails after `init`.
 unsafe extern "C" fn destroy<T: Family>(sk: *mut c::sock) {
-    // SAFETY: Called by the core with the sock of the call, which has no other users.
+    // SAFETY: Called by the core with the sock of the call; the sock has no other users.
     unsafe {
         if (*sk.cast::<c::sdp_h_sock>()).furnished {
             (T::OPS.dual.undone)(Sock::from_raw(sk));

@@ -19,7 +19,7 @@ use kernel::str::CStr;
 /// # Invariants
 ///
 /// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered,
-/// and `IPPROTO_SDP` if `ipproto`. The object is unique, because `_namespaces` is.
+/// and also `IPPROTO_SDP` if `ipproto` is set. The object is unique, like `_namespaces`.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Families<T: Family> {
     _namespaces: netns::Registration<T::Net>,
 }
 
-// SAFETY: The registration is only made and dropped; both may happen on any thread.
+// SAFETY: The object is only made and dropped, and both may happen on any thread.
 unsafe impl<T: Family> Send for Families<T> {}
 
 // SAFETY: The type has no methods that take a shared reference.
@@ -50,8 +50,8 @@ impl<T: Family> Families<T> {
     /// `EBUSY`: a registration exists. `EEXIST`: another module uses a family number. Other errors:
     /// from [`register_ipproto`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: Dropped after all users of namespace data: `drop` closes the sockets, and ends
-        // requests, which need a listener.
+        // SAFETY: Dropped only after all users of namespace data: `drop` closes the sockets and
+        // stops requests, which require a listener.
         let namespaces = unsafe { netns::Registration::new() }?;
         // INVARIANT: Nothing is registered yet.
         let mut me = Families {
@@ -62,7 +62,7 @@ impl<T: Family> Families<T> {
         };
         let (protos, ops) = (&raw mut c::sdp_h_proto, &raw mut c::sdp_h_ops);
         let families = &raw mut c::sdp_h_family;
-        // SAFETY: Nothing is registered yet, so the statics are exclusively used here.
+        // SAFETY: Nothing is registered yet, so nothing else uses the statics.
         let (protos, ops, families) = unsafe { (&mut *protos, &mut *ops, &mut *families) };
         for (n, ((p, ops), (name, family))) in (1..).zip(protos.iter_mut().zip(ops).zip(NAMES)) {
             fill_proto::<T>(p, family, module, name);
@@ -111,11 +111,11 @@ impl<T: Family> Drop for Families<T> {
             unsafe { c::sock_unregister(number.into()) };
         }
         // Workers may still drop the last references of closed sockets. SAFETY: The workqueue
-        // exists until all else is dropped. No remaining socket could use it, because each holds
-        // a reference to the module or is freed with its last work item.
+        // exists until all other objects of the module are dropped. No remaining socket can queue
+        // work: each holds a reference to the module, or is freed with its last work item.
         unsafe { kernel::bindings::drain_workqueue(c::sdp_h_wq) };
         for i in 0..self.protos {
-            // SAFETY: Registered, by the invariants; no sock exists.
+            // SAFETY: Registered, by the invariants; no sock of the protocol exists.
             unsafe { c::proto_unregister((&raw mut c::sdp_h_proto).cast::<c::proto>().add(i)) };
         }
     }
@@ -125,18 +125,18 @@ impl<T: Family> Drop for Families<T> {
 ///
 /// # Safety
 ///
-/// The protocol is not registered yet; its proto structures are, until it is unregistered.
+/// The protocol is not registered. Its proto structures outlive its registration.
 ///
 /// # Errors
 ///
-/// `EINVAL`: Linux uses the number for another protocol, or cannot use it. `EBUSY`: another module
-/// uses the number.
+/// `EINVAL`: Linux uses the number for another protocol, or cannot use it. `EBUSY`:
+/// another module uses the number.
 unsafe fn register_ipproto() -> Result<bool> {
     let number = params::ipproto();
     if number == 0 {
         return Ok(false);
     }
-    // lower numbers are values of the byte in the IP header, and 256 is SMC
+    // lower numbers are values of the protocol byte in the IP header, and 256 is SMC
     if !(257..=262).contains(&number) {
         pr_err!(
             "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",

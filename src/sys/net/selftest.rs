@@ -17,7 +17,7 @@ use kernel::sync::aref::ARef;
 /// Errors: `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: the socket is of another family.
 pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let mut error = 0;
-    // SAFETY: Called by a process; `error` may be written to.
+    // SAFETY: Called by a process; `error` is writable.
     let socket = unsafe { c::sockfd_lookup(fd, &mut error) };
     let Some(socket) = NonNull::new(socket) else {
         return Err(Error::from_errno(error));
@@ -29,7 +29,7 @@ pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let sock = match NonNull::new(sk) {
         None => Err(ENOTCONN.into()),
         Some(_) if !ours => Err(EAFNOSUPPORT.into()),
-        // SAFETY: By its operations, this is a sock of the module's family, held by the socket.
+        // SAFETY: A socket with these operations has a sock of the module's family, and holds it.
         Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
     };
     // SAFETY: Held by the lookup.
@@ -44,7 +44,7 @@ fn ops(i: usize) -> *const c::proto_ops {
 
 fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
     let mut msg = c::msghdr::default();
-    // SAFETY: `msg_iter` may be written to; the function checks the range.
+    // SAFETY: `msg_iter` is writable; the function checks the range.
     to_result(unsafe {
         kernel::bindings::import_ubuf(
             i32::from(!dest),
@@ -58,14 +58,14 @@ fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
 
 /// Calls `f` like a send call of the process with `len` bytes from `address`.
 ///
-/// Errors: `EFAULT`: outside of any process's address space.
+/// Errors: `EFAULT`: the range exceeds any process's address space.
 pub(crate) fn source<R>(
     address: usize,
     len: usize,
     f: impl FnOnce(&mut SendMsg<'_>) -> R,
 ) -> Result<R> {
     let mut msg = message(address, len, false)?;
-    // SAFETY: The message lasts for the call, and has no other users.
+    // SAFETY: The message lasts for the call and has no other users.
     Ok(f(&mut unsafe { SendMsg::from_raw(&raw mut msg) }))
 }
 

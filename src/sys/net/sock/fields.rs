@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Fields of a socket: state, errors, options, owner and namespace. setsockopt(2)'s generic code
-//! sets most of them, so they are read again at each use.
+//! changes most of these fields, so each use reads the field again.
 
 use super::{Flag, SockCore, State};
 use crate::sys::bindings as c;
@@ -16,9 +16,9 @@ impl SockCore {
         State::from_raw(read_once!(self.__sk_common.skc_state))
     }
 
-    /// Changes the state; shown by the kernel's `inet_sock_set_state` tracepoint.
+    /// Changes the state and triggers the kernel's `inet_sock_set_state` tracepoint.
     pub(crate) fn set_state(&self, s: State) {
-        // SAFETY: `raw` is an inet_sock by the invariants; the function needs no more.
+        // SAFETY: `raw` is an inet_sock by the invariants, as the function requires.
         unsafe { c::inet_sk_set_state(self.raw(), s as i32) }
     }
 
@@ -34,13 +34,13 @@ impl SockCore {
         unsafe { u32::from((*self.raw()).sk_type) == c::sock_type_SOCK_SEQPACKET }
     }
 
-    /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that orders all writers; the
-    /// kernel's writers set their bits again under that lock.
+    /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that serialises all writers;
+    /// the kernel's writers set their bits again under that lock.
     pub(crate) fn add_shutdown(&self, how: u8) {
         write_once!(self.sk_shutdown = self.shutdown() | how)
     }
 
-    /// Clears all shutdown bits, for a socket that is used again.
+    /// Clears all shutdown bits, so that the socket can be used again.
     pub(crate) fn clear_shutdown(&self) {
         write_once!(self.sk_shutdown = 0)
     }
@@ -91,27 +91,27 @@ impl SockCore {
         self.user_lock(c::SOCK_RCVBUF_LOCK)
     }
 
-    /// Raises the receive buffer unless the program has fixed it by `SO_RCVBUF`.
+    /// Raises the size of the receive buffer, unless the program has set `SO_RCVBUF`.
     pub(crate) fn grow_rcvbuf(&self, bytes: usize) {
         if !self.user_lock(c::SOCK_RCVBUF_LOCK) && self.rcvbuf() < bytes {
             write_once!(self.sk_rcvbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
         }
     }
 
-    /// Raises the send buffer unless the program has fixed it by `SO_SNDBUF`.
+    /// Raises the size of the send buffer, unless the program has set `SO_SNDBUF`.
     pub(crate) fn grow_sndbuf(&self, bytes: usize) {
         if !self.user_lock(c::SOCK_SNDBUF_LOCK) && self.sndbuf() < bytes {
             write_once!(self.sk_sndbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
         }
     }
 
-    /// Returns true if the program has chosen the size or address (`SOCK_*_LOCK`).
+    /// Returns true if the program has set this size or address (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
-        // setsockopt(2) and bind(2) change these bits; a stale value is as good as an earlier read
+        // setsockopt(2) and bind(2) change these bits; a stale value only acts like an earlier read
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
     }
 
-    /// Returns the number of bytes that must be unread before a receiver is woken (`SO_RCVLOWAT`).
+    /// Returns the minimum number of unread bytes that wakes a receiver (`SO_RCVLOWAT`).
     pub(crate) fn rcvlowat(&self) -> usize {
         read_once!(self.sk_rcvlowat).max(1) as usize
     }
@@ -125,14 +125,14 @@ impl SockCore {
         unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
     }
 
-    /// Calls `f`. Runs `f` so that its allocations are charged to the socket's memory cgroup and
-    /// use `sk_allocation`. Context: not in interrupts.
+    /// Calls `f`, whose allocations use `sk_allocation` and the socket's memory cgroup. Context:
+    /// not in interrupts.
     pub(crate) fn charged<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut before = c::sdp_h_memory::default();
         // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive.
         unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
         let r = f();
-        // SAFETY: Filled in by this task above.
+        // SAFETY: This task has filled in `memory` above.
         unsafe { c::sdp_h_memory_end(&mut before) };
         r
     }
@@ -159,7 +159,7 @@ impl SockCore {
         unsafe { c::sock_flag(self.raw(), f as u32) }
     }
 
-    /// Sets or clears a flag, which the kernel changes under the socket lock alone.
+    /// Sets or clears a flag that the kernel only changes under the socket lock.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_sock_set_flag(self.raw(), f as i32, on) }
@@ -167,7 +167,7 @@ impl SockCore {
 
     /// Returns true if a kernel user has disabled Nagle's algorithm by `tcp_sock_set_nodelay()`.
     pub(crate) fn cast_nodelay(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive, and as large as a `tcp_sock`.
+        // SAFETY: By the invariants the sock is alive, and its object is as large as a `tcp_sock`.
         unsafe { (*self.raw()).sk_kern_sock() != 0 && c::sdp_h_cast_nodelay(self.raw()) }
     }
 
@@ -179,7 +179,7 @@ impl SockCore {
         t
     }
 
-    /// Returns the time-out of a receive in jiffies; 0: none.
+    /// Returns the time-out of receive calls in jiffies, 0 if they must not wait.
     pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
         match non_blocking {
             true => 0,
@@ -187,7 +187,7 @@ impl SockCore {
         }
     }
 
-    /// Returns the time-out of a send or connect in jiffies; 0: none.
+    /// Returns the time-out of send and connect calls in jiffies, 0 if they must not wait.
     pub(crate) fn send_timeout(&self, non_blocking: bool) -> isize {
         match non_blocking {
             true => 0,
@@ -195,12 +195,12 @@ impl SockCore {
         }
     }
 
-    /// Returns the offset of `MSG_PEEK` in the unread bytes (`SO_PEEK_OFF`); negative if unset.
+    /// Returns the offset of `MSG_PEEK` in the unread bytes (`SO_PEEK_OFF`), negative if unset.
     pub(crate) fn peek_offset(&self) -> i32 {
         read_once!(self.sk_peek_off)
     }
 
-    /// Moves the peek offset, if enabled, but not below 0. Context: socket lock held.
+    /// Moves the peek offset, if it is set, but not below 0. Context: socket lock held.
     pub(crate) fn move_peek_offset(&self, by: isize) {
         let old = self.peek_offset();
         if old >= 0 {
@@ -233,7 +233,7 @@ impl SockCore {
         unsafe { c::sock_i_ino(self.raw()) as u64 }
     }
 
-    /// Returns `SO_PRIORITY`, if the program has set it itself and not only the traffic class.
+    /// Returns `SO_PRIORITY` unless it was only derived from the traffic class.
     pub(crate) fn priority(&self) -> Option<i32> {
         // SAFETY: By the invariants the sock is alive.
         let p = unsafe { c::sdp_h_priority(self.raw()) };
