@@ -412,6 +412,7 @@ impl Connection {
             let queued = link.queued();
             return sk.sndbuf().saturating_sub(queued) >= queued / 2
                 && queued < sk.sndbuf()
+                && link.has_entries()
                 && (unsent == 0 || queued < unsent as usize)
                 && self.has_block_space()
                 && !(pressure::is_exhausted() && link.unsent() > 0);

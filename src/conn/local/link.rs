@@ -17,6 +17,10 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
 use kernel::sync::Arc;
 
+/// Maximum number of copied bytes to which a call adds others. A queue has 256 entries, most of
+/// them segments of 64 KiB. A message of 2 MiB has space behind these bytes.
+const MOST_COPIED: usize = 12 << 20;
+
 /// One direction.
 pub(super) struct Direction {
     pub(super) queue: Arc<ByteQueue<Offered>>,
@@ -198,12 +202,19 @@ impl LocalLink {
         let read = self.outgoing().queue.flow().read();
         let unread = usize::try_from(position.wrapping_sub(read)).unwrap_or(0);
         let most = sk.sndbuf().saturating_add(self.window());
-        most.saturating_sub(unread.saturating_sub(self.outgoing().blocks.pinned()))
+        most.min(MOST_COPIED)
+            .saturating_sub(unread.saturating_sub(self.outgoing().blocks.pinned()))
     }
 
     /// Returns true if the program has to read bytes before more can arrive.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
-        self.readable() >= (sk.rcvbuf() / 2).saturating_add(self.peer.sndbuf())
+        let most = (sk.rcvbuf() / 2).saturating_add(self.peer.sndbuf());
+        self.readable() >= most.min(MOST_COPIED)
+    }
+
+    /// Returns true if the queue has entries for more copied bytes.
+    pub(in crate::conn) fn has_entries(&self) -> bool {
+        self.copied() < MOST_COPIED
     }
 
     /// Requests a wakeup of this end's callers for new bytes. The caller then checks for bytes.
@@ -217,7 +228,8 @@ impl LocalLink {
     pub(crate) fn await_space(&self, sk: &SdpSock) {
         let (window, d) = (self.window(), self.outgoing());
         let half = sk.sndbuf().saturating_add(window) / 2;
-        let low = half.max(window).saturating_add(d.blocks.pinned());
+        let low = half.max(window).min(MOST_COPIED);
+        let low = low.saturating_add(d.blocks.pinned());
         d.queue.flow().await_space(low);
     }
 
