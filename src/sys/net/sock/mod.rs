@@ -4,7 +4,7 @@
 //!
 //! A [`Sock`] is a `struct sock` with the state `T` of the socket layer and a reference to the data
 //! of its network namespace, in one object of the protocol's slab. A sock lives until its last
-//! reference ([`ARef`](kernel::sync::aref::ARef)) is dropped, possibly long after close(2).
+//! reference ([`ARef`]) is dropped, possibly long after close(2).
 //! [`SockCore`] contains everything independent of `T`, for code below the socket layer.
 
 pub(crate) use name::Ends;

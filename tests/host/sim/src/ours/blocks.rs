@@ -17,7 +17,7 @@ use crate::port::Outbox;
 use crate::rng::Rng;
 use crate::zcopy::advert::{Advert, AdvertState};
 use crate::zcopy::tx_blocks::call::Awaits;
-use crate::zcopy::tx_blocks::{BlockUser, Next, TxBlocks};
+use crate::zcopy::tx_blocks::{BlockUser, Next, Rest, TxBlocks};
 
 /// Position of a block among the copied bytes, and its size.
 #[derive(Clone, Copy, Debug)]
@@ -332,20 +332,20 @@ impl Blocks {
         }
         let oldest = self.queue.adverts().find(|a| match next {
             Next::Advert(block) => a.segment == block,
-            Next::New { memory, .. } | Next::Rest { memory, .. } => a.memory == *memory,
+            Next::New { memory, .. } | Next::Rest(Rest { memory, .. }) => a.memory == *memory,
             Next::Ending(_) => false,
         });
         ahead.position = oldest.map_or(0, |a| self.start(a.cookie));
         match next {
             Next::Advert(_) => {}
             Next::New { size: n, .. } | Next::Ending(n) => (ahead.unsent, ahead.limit) = (n, 0),
-            Next::Rest {
+            Next::Rest(Rest {
                 memory,
                 cookie,
                 offset,
                 len,
                 written,
-            } => {
+            }) => {
                 ahead.unsent = len;
                 // the rest of a call's block after WRITEs
                 ahead.limit = if written { 0 } else { limit };
@@ -385,7 +385,9 @@ impl Blocks {
                 self.queue.pass_over();
                 true
             }
-            Some((Next::Rest { written: true, .. }, at)) if at == self.copied_sent && !writes => {
+            Some((Next::Rest(Rest { written: true, .. }), at))
+                if at == self.copied_sent && !writes =>
+            {
                 // the unsent part of the block returns to the call
                 self.queue.recall();
                 true
