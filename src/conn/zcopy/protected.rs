@@ -191,8 +191,6 @@ pub(crate) fn move_away(sk: &SdpSock) {
         }
         c.progress();
         drop(c);
-        // the call of a message
-        sk.wake();
         if let Some(memory) = lost {
             sk.keep(memory);
         }

@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::{by_write, Posted, Zcopy, LEAST_TRANSFER};
-use crate::protocol::{Block, RECORD_HEADER};
+use crate::protocol::Block;
 use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;
 use kernel::prelude::*;
@@ -76,29 +76,14 @@ impl Connection {
 
 /// Adverts of the peer.
 impl Connection {
-    /// Returns the number of bytes in the peer's next advert, if no call reads it yet. On a
-    /// connection with messages, the advert is all of a message, and its header is unread.
+    /// Returns the number of bytes in the peer's next advert, if no call reads it yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
-        let n = self.protocol.as_ref()?.source_bytes();
-        let header = match &self.records {
-            Some(records) if records.awaits(n) => RECORD_HEADER,
-            Some(_) => return None,
-            None => 0,
-        };
-        let is_next = self.rx.unread.bytes() == header && self.zcopy.reading.is_none();
-        (n > 0 && is_next).then_some(n)
-    }
-
-    /// Takes the header of the message in the peer's advert, which a call READs.
-    pub(super) fn take_header(&mut self) {
-        let Some(records) = &mut self.records else {
-            return;
-        };
-        records.begin_read();
-        while let Some((memory, _)) = self.rx.take(self.rx.unread.position()) {
-            if let Some(empty) = self.rx.consumed(memory, RECORD_HEADER) {
-                self.recycle(empty);
-            }
+        if self.rx.unread.bytes() > 0 || self.zcopy.reading.is_some() {
+            return None;
+        }
+        match self.protocol.as_ref()?.source_bytes() {
+            0 => None,
+            n => Some(n),
         }
     }
 
@@ -164,9 +149,6 @@ impl Connection {
                     reading.posted(n);
                     protocol.read_started(n);
                     self.rx.passed(n as usize)?;
-                    if let Some(records) = &mut self.records {
-                        records.passed(n);
-                    }
                 }
                 Err(e) if e == ENOSPC => break,
                 Err(e) => return Err(e),

@@ -6,10 +6,6 @@
 use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
 impl<M> TxBlock<M> {
-    fn is_movable(&self) -> bool {
-        matches!(self.user, BlockUser::Writers | BlockUser::Message)
-    }
-
     /// Returns true if a thread waits to write to the block and its unsent bytes can be moved.
     fn may_move(&self) -> bool {
         let unused = match self.advert.state {
@@ -23,11 +19,11 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Records that a thread waits, since `now`, to write to protected blocks, or for the end of a
-    /// message's call. Returns true if there are such blocks.
+    /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if any
+    /// block is protected.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
-        for block in self.iter_mut().filter(|b| b.is_movable()) {
+        for block in self.iter_mut().filter(|b| b.user == BlockUser::Writers) {
             block.wanted.get_or_insert(now);
             any = true;
         }
