@@ -78,7 +78,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
         uncork(sk, name == c::TCP_NODELAY);
     }
     if name == c::TCP_NOTSENT_LOWAT {
-        // more bytes may have space now
+        // the new limit may leave space
         sk.wake();
         sk.write_space();
     }

@@ -145,7 +145,7 @@ fn queue_all(
 /// there is space, as found by [`Call::find`].
 ///
 /// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
-#[inline(always)] // of its two callers, one is [`copy_again`]
+#[inline(always)] // a call would cost the first attempt 2 % of a small send
 fn copy(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
