@@ -6,7 +6,7 @@ import select
 import socket
 import struct
 
-from lib import calls, consts, observe
+from lib import calls, consts
 from lib.registry import case
 
 from . import SEQPACKET, connect, fill, listen, pair
@@ -152,7 +152,7 @@ def used_again(e):
         near.send(b"unread")
         for sock, other in ((near, far), (far, near)):
             e.equal(sock.send(body(number, 200000)), 200000, "a long message")
-            e.until(lambda other=other: observe.row_of(other, "self" if other is near else "peer").receive > 100, "a part")
+            e.unread(other, 100)
         calls.connect(near, struct.pack("=H", socket.AF_UNSPEC) + bytes(26))
         far.close()
 
