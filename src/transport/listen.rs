@@ -7,7 +7,7 @@
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
-use super::{Verdict, REQUEST_DATA, SERVICE_ID};
+use super::{tcp_port, Verdict, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
 use crate::sys::deferred::{Destroy, DropInWorker};
 use crate::sys::errno::EADDRINUSE;
@@ -89,7 +89,7 @@ const PORTS: usize = 1 << 16;
 
 /// Starts listening at a port on a device.
 pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenId> {
-    ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port))
+    ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port), tcp_port(port))
 }
 
 /// Listening at a port, on all present and future devices. May be dropped in any context: its end

@@ -109,4 +109,11 @@ pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
 pub(crate) use crate::sys::rdma::send::requests::SendWr;
 pub(crate) use crate::sys::rdma::send::{SendCompletion, Unacknowledged};
 
+use crate::sys::net::params;
 use crate::sys::rdma::cm::SERVICE_ID;
+
+/// Returns the TCP port of a port of SDP on iWARP. TCP's port of the same number is that of an
+/// `IPPROTO_SDP` listener's TCP socket.
+fn tcp_port(port: u16) -> u16 {
+    port ^ params::iwarp_port_xor() as u16
+}

@@ -8,7 +8,8 @@
 use super::cm_link::Inner;
 use super::registry;
 use super::upcalls::Phase;
-use super::{CmLink, Config, Endpoint, LinkId, Net, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
+use super::{tcp_port, CmLink, Config, Endpoint, LinkId, Net, Upcalls};
+use super::{REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::address::Address;
 use crate::sys::deferred::{Destroy, DropInWorker};
 use crate::sys::errno::{
@@ -316,6 +317,7 @@ impl<O: Upcalls> Resolver<O> {
             data: hello,
             config: &inner.config,
             priority,
+            tcp_port: tcp_port(port),
         };
         let own = inner.own()?;
         self.with(|route| {

@@ -70,5 +70,5 @@ of_namespace! {
 of_module! {
     zcopy_ways spare_queues sdp_retry_count ack_time sdp_link_layer_ib_only max_large_sockets
     sdp_inline_thresh max_buffer_memory max_pinned_send max_pinned_receive pin_cache
-    local_transport ipproto forgotten
+    local_transport iwarp_port_xor ipproto forgotten
 }

@@ -48,6 +48,8 @@ pub(crate) struct RequestParameters<'a> {
     pub(crate) config: &'a Config,
     /// `SO_PRIORITY`, if the service level is taken from `SO_PRIORITY` instead of the path record.
     pub(crate) priority: Option<i32>,
+    /// TCP port of the request, on iWARP.
+    pub(crate) tcp_port: u16,
 }
 
 /// Owner of a connection. Dropping the id ends the connection at once and waits for running
@@ -210,7 +212,7 @@ impl OwnedCmId {
             RawId::Ib(id) => id.as_ptr(),
             RawId::Iw(id) => {
                 let (local, mut remote) = route.addresses()?;
-                remote.port = iw_cm::tcp_port(p.service as u16);
+                remote.port = p.tcp_port;
                 // SAFETY: By the invariants the id is alive; `&mut self` keeps it from being used.
                 unsafe { iw_cm::set_addresses(id, &local, &remote) };
                 let param = iw_cm::parameters(own.qp, own.reads_in, own.reads_out, p.data);

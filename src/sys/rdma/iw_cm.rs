@@ -2,7 +2,7 @@
 
 //! Calls of iWARP's connection manager (`iw_cm`), for [`super::cm`] and [`super::listen`].
 //!
-//! iWARP has no service IDs: a connection has a TCP port, which [`tcp_port`] returns. Private data
+//! iWARP has no service IDs: a connection has a TCP port, which the transport chooses. Private data
 //! has a length of at most 251 bytes; shorter data is padded with zeros, as `ib_cm` does.
 
 use super::super::bindings as c;
@@ -23,11 +23,6 @@ pub(super) type Handler = extern "C" fn(*mut c::iw_cm_id, *mut c::iw_cm_event) -
 /// Reason of a reject that means "send another request later": `iw_cm` repeats none by itself.
 /// `ib_cm` uses 16 bits.
 pub(crate) const BUSY: u32 = 0x1_0000;
-
-/// Returns the TCP port for a port of SDP. An `IPPROTO_SDP` listener owns the same TCP port.
-pub(super) fn tcp_port(port: u16) -> u16 {
-    port ^ 0x8000
-}
 
 /// Returns the parameters of an MPA request or reply. The parameters refer to the private data.
 pub(super) fn parameters(qp: u32, reads_in: u8, reads_out: u8, data: &[u8]) -> c::iw_cm_conn_param {
@@ -66,8 +61,8 @@ pub(super) const ANY: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),
 ];
 
-/// Listens at the TCP port for a port of SDP. `None`: listening is not possible at this address;
-/// the kernel log contains the reason.
+/// Listens at a TCP port. The context of the requests' ids is the port of SDP. `None`: listening is
+/// not possible at this address; the kernel log contains the reason.
 ///
 /// # Errors
 ///
@@ -77,11 +72,13 @@ pub(super) fn listen(
     handler: Handler,
     ip: IpAddr,
     port: u16,
+    tcp_port: u16,
 ) -> Result<Option<Id>> {
-    let id = create(device, handler, core::ptr::null_mut())?;
+    let context = core::ptr::without_provenance_mut(port.into());
+    let id = create(device, handler, context)?;
     let local = Address {
         ip,
-        port: tcp_port(port),
+        port: tcp_port,
         scope: 0,
     };
     // SAFETY: The id was made above, and is destroyed here only if it does not listen.

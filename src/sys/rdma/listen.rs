@@ -45,19 +45,23 @@ unsafe impl Send for ListenId {}
 unsafe impl Sync for ListenId {}
 
 impl ListenId {
-    /// Starts listening. All listeners of one service ID have the same `L`.
+    /// Starts listening, on iWARP at `tcp_port`. All listeners of one service ID have the same `L`.
     ///
     /// # Errors
     ///
     /// `EINVAL`: the service has another listener. `ENOMEM`.
-    pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
+    pub(crate) fn new<L: Listener>(
+        device: &DeviceRef,
+        service: u64,
+        tcp_port: u16,
+    ) -> Result<Self> {
         let mut this = ListenId {
             ids: [None, None],
             _device: device.clone(),
         };
         if device.is_iwarp() {
             for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
-                let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16)?;
+                let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16, tcp_port)?;
                 // SAFETY: Made above, and destroyed by `Drop`. INVARIANT: The id listens.
                 *place = id.map(|id| unsafe { CmId::new(RawId::Iw(id)) });
             }
@@ -227,9 +231,8 @@ extern "C" fn on_iw_request<L: Listener>(
     if event.event != c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REQUEST {
         return 0;
     }
-    // SAFETY: `iw_cm` passes a live id with the address of the listener.
-    let (device, local) = unsafe { ((*id.as_ptr()).device, &(*id.as_ptr()).local_addr) };
-    let port = netns::address(local).map_or(0, |a| a.port);
+    // SAFETY: `iw_cm` passes a live id with the listener's context.
+    let (device, port) = unsafe { ((*id.as_ptr()).device, (*id.as_ptr()).context.addr()) };
     // the value as seen by the peer, or by this end: the smaller value is right for both
     let reads = event.ird.min(event.ord);
     // INVARIANT: By the calling convention of `iw_cm`.
@@ -238,7 +241,7 @@ extern "C" fn on_iw_request<L: Listener>(
         id: unsafe { CmId::new(RawId::Iw(id)) },
         ib: None,
         device,
-        service: SERVICE_ID | u64::from(iw_cm::tcp_port(port)),
+        service: SERVICE_ID | port as u64,
         data: &iw_cm::data(event),
         reads_in: reads,
         reads_out: reads,

@@ -5,6 +5,7 @@
 import os
 import socket
 import struct
+import subprocess
 
 from lib import either, netns, raw
 from lib.either import SDP
@@ -19,11 +20,11 @@ def needs_siw(e):
         e.skip("the device is not siw")
 
 
-def dial(e, listener):
+def dial(e, listener, xor=0x8000):
     """Returns a TCP connection to the listener's port of iWARP."""
     sock = socket.socket(e.family, socket.SOCK_STREAM)
     sock.settimeout(10)
-    sock.connect((e.there, listener.port ^ 0x8000))
+    sock.connect((e.there, listener.port ^ xor))
     return sock
 
 
@@ -98,6 +99,34 @@ def port_is_taken(e):
     either.echo(e, near, either.accept(e, listener))
     e.check("another program may have that TCP port" in netns.run("peer", "dmesg"), "the kernel names the port")
     works(e, either.listen(e))
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def port_parameter(e):
+    """The parameter iwarp_port_xor has the TCP ports of new listeners and new requests. Hosts with
+    different numbers do not connect by SDP."""
+    needs_siw(e)
+    parameter = "/sys/module/ib_sdp/parameters/iwarp_port_xor"
+
+    def on_peer(number):
+        subprocess.run(["peer", "sh", "-c", f"echo {number} > {parameter}"], check=True)
+
+    earlier = e.listen()
+    for bad in (0, -1, 65536):
+        e.equal(e.error(netns.parameter, "iwarp_port_xor", bad), "EINVAL", f"{bad} as the number")
+    on_peer(4097)
+    try:
+        listener = e.listen()
+        e.equal(e.error(e.connect, listener), "ECONNREFUSED", "between different numbers")
+        near, far = e.pair(earlier)
+        near.close()
+        with either.parameters(iwarp_port_xor=4097):
+            either.echo(e, *e.pair(listener))
+            with dial(e, listener, 4097) as sock:
+                sock.sendall(request(b""))
+                e.equal(reply(e, sock)[0] & REJECT, REJECT, "the reply to a request without Hello")
+    finally:
+        on_peer(0x8000)
 
 
 @case(reference=False, hosts=(2,), timeout=120)
