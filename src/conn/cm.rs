@@ -8,6 +8,7 @@ use super::timers::Timer;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
+use crate::sys::errno::{Errno, EAGAIN, EMSGSIZE};
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) struct Cm {
     target: Option<Address>,
     /// Time of the last connect(2).
     since: Jiffies,
-    /// Number of rejects because of stale connections.
+    /// Number of rejects because of stale connections, or a full backlog.
     stale: u8,
     /// Number of refusals of the path MTU: steps of the next request's MTU below the route's.
     pub(super) mtu_steps: u8,
@@ -93,12 +94,14 @@ impl Cm {
         self.target.map_or(0, |to| to.scope)
     }
 
-    /// Counts a reject because of a stale connection or, with `mtu`, because of the path MTU.
-    /// Returns the destination of the next request; `None` after too many rejects.
-    pub(crate) fn retry_with(&mut self, mtu: bool) -> Option<Address> {
-        let (count, most) = match mtu {
-            true => (&mut self.mtu_steps, MOST_MTU_STEPS),
-            false => (&mut self.stale, MOST_STALE),
+    /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`) or a stale
+    /// connection. `busy`: maximum number of retries for a full backlog. Returns the destination of
+    /// the next request; `None` after too many rejects.
+    pub(crate) fn retry_with(&mut self, why: Errno, busy: u8) -> Option<Address> {
+        let (count, most) = match why {
+            EMSGSIZE => (&mut self.mtu_steps, MOST_MTU_STEPS),
+            EAGAIN => (&mut self.stale, busy),
+            _ => (&mut self.stale, MOST_STALE),
         };
         if *count >= most || is_past(self.since.wrapping_add(STALE_TIME)) {
             return None;

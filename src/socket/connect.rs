@@ -344,6 +344,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
         EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),
         _ => (ECONNREFUSED, 0),
     };
+    let busy = setup::connect_config(sk).cm_retries;
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
@@ -351,7 +352,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
         if !is_current(&c) || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.cm.retry_with(why == EMSGSIZE).ok_or(end)?
+        c.cm.retry_with(why, busy).ok_or(end)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let way = way(sk, source.as_ref(), &to)?;

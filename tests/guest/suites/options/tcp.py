@@ -157,7 +157,7 @@ def defer_accept_and_gone(e):
     e.note("end", said)
 
 
-@case(timeout=90)
+@case(timeout=90, hosts=(1, 2))
 def syn_count(e):
     """TCP_SYNCNT limits the duration of connect()."""
     listener = e.listen(backlog=0)
@@ -168,8 +168,8 @@ def syn_count(e):
     second.set(TCP, socket.TCP_SYNCNT, 1)
     start = time.monotonic()
     e.note("connect", e.error(second.connect, e.address(e.there, listener.port)))
-    # a program without the option waits for minutes
-    e.check(time.monotonic() - start < 10 + e.patience, f"it took {time.monotonic() - start:.1f} s")
+    # without the option it takes 23 s, on TCP minutes
+    e.check(time.monotonic() - start < 20, f"it took {time.monotonic() - start:.1f} s")
     e.note("the first", first.mask())
 
 
