@@ -8,7 +8,7 @@ use super::timers::Timer;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
-use crate::sys::errno::{Errno, EAGAIN, EMSGSIZE};
+use crate::sys::errno::{Errno, EAGAIN, ECONNABORTED, EMSGSIZE};
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
@@ -18,6 +18,8 @@ use kernel::sync::Arc;
 const MOST_STALE: u8 = 64;
 /// Maximum number of retries with a smaller path MTU: five sizes exist, 256 to 4096 bytes.
 const MOST_MTU_STEPS: u8 = 4;
+/// Maximum number of retries of requests whose connection ended without a reply.
+const MOST_RESETS: u8 = 4;
 /// Time limit of all requests of one attempt.
 const STALE_TIME: Jiffies = seconds(24);
 
@@ -37,6 +39,8 @@ pub(crate) struct Cm {
     stale: u8,
     /// Number of refusals of the path MTU: steps of the next request's MTU below the route's.
     pub(super) mtu_steps: u8,
+    /// Number of requests whose connection ended without a reply.
+    resets: u8,
 }
 
 /// Objects of a closed connection that remain below the socket.
@@ -74,13 +78,14 @@ impl Cm {
             since: 0,
             stale: 0,
             mtu_steps: 0,
+            resets: 0,
         }
     }
 
     /// Starts resolving the peer's address, for connect(2).
     pub(crate) fn search(&mut self, to: Address, resolver: Option<Arc<Resolver<SdpSock>>>) {
         (self.target, self.since) = (Some(to), jiffies());
-        (self.stale, self.mtu_steps) = (0, 0);
+        (self.stale, self.mtu_steps, self.resets) = (0, 0, 0);
         self.resolver = resolver;
     }
 
@@ -95,12 +100,13 @@ impl Cm {
     }
 
     /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`) or a stale
-    /// connection. `busy`: maximum number of retries for a full backlog. Returns the destination of
-    /// the next request; `None` after too many rejects.
+    /// connection, or a request without a reply (`ECONNABORTED`). `busy`: maximum number of retries
+    /// for a full backlog. Returns the destination of the next request; `None` after too many.
     pub(crate) fn retry_with(&mut self, why: Errno, busy: u8) -> Option<Address> {
         let (count, most) = match why {
             EMSGSIZE => (&mut self.mtu_steps, MOST_MTU_STEPS),
             EAGAIN => (&mut self.stale, busy),
+            ECONNABORTED => (&mut self.resets, MOST_RESETS),
             _ => (&mut self.stale, MOST_STALE),
         };
         if *count >= most || is_past(self.since.wrapping_add(STALE_TIME)) {

@@ -322,7 +322,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
-        ESTALE | EMSGSIZE | EAGAIN => match retry_with(sk, link, why) {
+        ESTALE | EMSGSIZE | EAGAIN | ECONNABORTED => match retry_with(sk, link, why) {
             Ok(()) => return,
             Err(e) => e,
         },
@@ -334,6 +334,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// Sends another connection request, as TCP repeats its SYN. `ESTALE`: the peer has a connection
 /// with the same QP number, from before a crash of this host. `EMSGSIZE`: the peer's port does not
 /// support the path MTU. `EAGAIN`: the peer's backlog is full, and the CM does not retry.
+/// `ECONNABORTED`: no reply.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@
 use super::registry::{self, RemovalClient};
 use super::upcalls::Phase;
 use super::{Config, Endpoint, LinkId, Upcalls};
-use crate::sys::errno::{ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
+use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ECONNRESET, EMSGSIZE, ESTALE, ETIMEDOUT};
 use crate::sys::random::random_below;
 use crate::sys::rdma::cm::{reason, CmEvent, CmEvents, CmId, OwnParameters, OwnedCmId};
 use crate::sys::rdma::cq::EndpointEvents;
@@ -453,14 +453,15 @@ impl<O: Upcalls> CmEvents for Inner<O> {
     }
 }
 
-/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE`, `EMSGSIZE` (path MTU) and
-/// `EAGAIN` (full backlog): retry.
+/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE`, `EMSGSIZE` (path MTU),
+/// `EAGAIN` (full backlog) and `ECONNABORTED` (no reply): retry.
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),
         reason::PATH_MTU => EMSGSIZE.into(),
         reason::TIMEOUT => ETIMEDOUT.into(),
         reason::BUSY => EAGAIN,
+        reason::NO_REPLY => ECONNABORTED.into(),
         _ => ECONNREFUSED.into(),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) mod reason {
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
     /// On iWARP: the backlog is full, and the request should be retried.
     pub(crate) const BUSY: u32 = super::iw_cm::BUSY;
+    /// On iWARP: the connection ended without a reply. siw loses a reject that arrives with FIN.
+    pub(crate) const NO_REPLY: u32 = BUSY + 1;
 }
 
 /// Events of a connection.
@@ -293,6 +295,9 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
         }
         (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, status) => match iw_cm::data(event) {
             _ if status == ETIMEDOUT.to_errno() => CmEvent::Unanswered,
+            [0, 0, 0, 0] if status == -(c::ECONNRESET as c_int) => {
+                CmEvent::Rejected(reason::NO_REPLY)
+            }
             // without private data: TCP, or another consumer
             [0, 0, 0, 0] => CmEvent::Rejected(reason::NO_SERVICE),
             why => CmEvent::Rejected(u32::from_be_bytes(why)),

@@ -12,6 +12,7 @@ from lib import calls, consts, netns, observe
 from lib.registry import case
 from lib.sock import Sock
 
+BEDS = (1, 2)
 SOL = socket.SOL_SOCKET
 
 
@@ -272,25 +273,22 @@ def crowd(e, listener, number):
 def admit(e, listener, socks):
     """Accepts all connections of `socks`; each client sends its port once connected, and gets a
     reply."""
-    poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
+    poller, silent = select.poll(), {sock.fileno(): sock for sock in socks}
     for sock in socks:
         poller.register(sock.fileno(), select.POLLOUT)
-    poller.register(listener.fileno(), select.POLLIN)
-    while silent or len(accepted) < len(socks):
+    accepting = e.task(lambda: [listener.accept()[0] for _ in socks])
+    while silent:
         ready = poller.poll(e.patience * 4000)
-        e.check(ready, f"{len(accepted)} of {len(socks)} were accepted, {len(silent)} are not connected")
+        e.check(ready, f"{len(silent)} of {len(socks)} are not connected")
         for number, _ in ready:
-            if number == listener.fileno():
-                accepted.append(listener.accept()[0])
-            else:
-                sock = silent.pop(number)
-                poller.unregister(number)
-                e.equal(sock.get(SOL, socket.SO_ERROR), 0, "SO_ERROR of a connector")
-                sock.send(b"%d" % sock.port)
-    return sorted(int(far.recv(10)) for far in accepted) == sorted(sock.port for sock in socks)
+            sock = silent.pop(number)
+            poller.unregister(number)
+            e.equal(sock.get(SOL, socket.SO_ERROR), 0, "SO_ERROR of a connector")
+            sock.send(b"%d" % sock.port)
+    return sorted(int(far.recv(10)) for far in accepting.result()) == sorted(sock.port for sock in socks)
 
 
-@case(timeout=120)
+@case(hosts=BEDS, timeout=120)
 def backlog(e):
     """A full accept queue makes clients wait; each accept() admits one client."""
     listener = e.listen(backlog=1)
@@ -301,7 +299,7 @@ def backlog(e):
     e.note("all in", admit(e, listener, socks))
 
 
-@case(timeout=90)
+@case(hosts=BEDS, timeout=90)
 def backlog_zero(e):
     """A backlog of 0 still admits one connection at a time."""
     listener = e.listen(backlog=0)
@@ -311,7 +309,7 @@ def backlog_zero(e):
         e.note(f"turn {turn}", address == near.getsockname())
 
 
-@case(timeout=120)
+@case(hosts=BEDS, timeout=120)
 def backlog_raised(e):
     """A second listen() with a larger backlog accepts the waiting requests."""
     listener = e.listen(backlog=1)
