@@ -16,6 +16,7 @@ from lib import calls, consts, netns
 from lib.env import OneOf
 from lib.registry import case
 
+BEDS = (1, 2)
 STREAM = socket.SOCK_STREAM
 SOCKET_CALL = 41
 
@@ -68,7 +69,7 @@ def identity(e):
         e.note(f"error of {protocol}", sock.get(socket.SOL_SOCKET, socket.SO_ERROR))
 
 
-@case
+@case(hosts=BEDS)
 def identity_of_accepted(e):
     near, far = e.pair()
     for name, sock in (("connector", near), ("accepted", far)):

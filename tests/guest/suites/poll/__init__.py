@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-GUEST = {"mixed": True}
+GUEST = {"mixed": True, "named": ("wire",)}

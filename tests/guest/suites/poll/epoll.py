@@ -11,6 +11,7 @@ import struct
 from lib import calls, consts
 from lib.registry import case
 
+BEDS = (1, 2)
 IN, OUT, ET = select.EPOLLIN, select.EPOLLOUT, select.EPOLLET
 RDHUP, ONESHOT, EXCLUSIVE = consts.EPOLLRDHUP, select.EPOLLONESHOT, consts.EPOLLEXCLUSIVE
 SOL = socket.SOL_SOCKET
@@ -36,7 +37,7 @@ def soon(e, poller, bits=0):
             return [mask for _, mask in ready]
 
 
-@case
+@case(hosts=BEDS)
 def level(e):
     near, far = e.pair()
     poller = watch(near, IN)
@@ -53,7 +54,7 @@ def level(e):
     e.note("end, still", now(poller))
 
 
-@case
+@case(hosts=BEDS)
 def edge(e):
     near, far = e.pair()
     poller = watch(near, IN | ET)
@@ -76,7 +77,7 @@ def edge(e):
     e.note("end, not for ever", now(poller) and now(poller) and now(poller))
 
 
-@case(timeout=60)
+@case(hosts=BEDS, timeout=60)
 def edge_beside_a_poller(e):
     """Each byte is an edge, even if another process polls the socket and the socket has an
     owner."""
@@ -101,7 +102,7 @@ def edge_beside_a_poller(e):
         os.waitpid(other, 0)
 
 
-@case
+@case(hosts=BEDS)
 def edge_of_writing(e):
     near, far = e.pair()
     poller = watch(near, OUT | ET)
@@ -120,7 +121,7 @@ def edge_of_writing(e):
     e.note("room again", soon(e, poller))
 
 
-@case
+@case(hosts=BEDS)
 def edge_wakeups(e):
     """An epoll sleeper gets one wakeup for each awaited message, and no other wakeups."""
     near, far = e.pair()
@@ -138,7 +139,7 @@ def edge_wakeups(e):
     e.note("by own sends", now(poller))
 
 
-@case
+@case(hosts=BEDS)
 def edge_in_out(e):
     """If IN and OUT are requested, an edge of either event reports both."""
     near, far = e.pair()
@@ -153,7 +154,7 @@ def edge_in_out(e):
     e.note("both ended", soon(e, poller, select.EPOLLHUP))
 
 
-@case
+@case(hosts=BEDS)
 def oneshot(e):
     near, far = e.pair()
     poller = watch(near, IN | ONESHOT)
@@ -186,7 +187,7 @@ def exclusive(e):
     e.note("accept", e.error(listener.accept))
 
 
-@case
+@case(hosts=BEDS)
 def events_of_ends(e):
     """Events that an edge-triggered sleeper gets for each way in which a connection ends."""
     for name in ("end", "close", "reset", "own", "unread"):
@@ -219,7 +220,7 @@ def listener_edges(e):
     e.note("after accepting", now(poller))
 
 
-@case
+@case(hosts=BEDS)
 def connect_edges(e):
     """The connect sequence of an outgoing connection, as an edge-triggered program sees it."""
     listener = e.listen()
@@ -242,7 +243,7 @@ def connect_edges(e):
     e.note("refused", soon(e, poller))
 
 
-@case
+@case(hosts=BEDS)
 def closed_while_watched(e):
     """A socket leaves the epoll set when its last descriptor is closed."""
     near, far = e.pair()
@@ -253,7 +254,7 @@ def closed_while_watched(e):
     e.note("after close", now(poller))
 
 
-@case
+@case(hosts=BEDS)
 def nested(e):
     """An epoll instance watches another epoll instance, which watches the socket."""
     near, far = e.pair()
@@ -267,7 +268,7 @@ def nested(e):
     e.note("read", now(outer))
 
 
-@case
+@case(hosts=BEDS)
 def in_two_sets(e):
     near, far = e.pair()
     pollers = [watch(near, IN), watch(near, IN | ET), watch(near, OUT)]
@@ -275,7 +276,7 @@ def in_two_sets(e):
     e.note("told", [soon(e, poller) for poller in pollers])
 
 
-@case
+@case(hosts=BEDS)
 def end_alone(e):
     """A poller that requests only the end of the stream gets that event, also by poll(2)."""
     near, far = e.pair()
@@ -290,7 +291,7 @@ def end_alone(e):
     e.note("end, by poll", [mask for _, mask in polled.poll(e.patience * 1000)])
 
 
-@case
+@case(hosts=BEDS)
 def about_nothing(e):
     """Control messages alone cause no events for the program."""
     near, far = e.pair()
@@ -307,7 +308,7 @@ def about_nothing(e):
     e.check(set(room) <= {OUT} and len(room) <= 300 // 4, f"edges of one that can write: {len(room)}, {set(room)}")
 
 
-@case
+@case(hosts=BEDS)
 def nobody_asks(e):
     """A program polls once and then does not call the socket: the kernel sends the program's bytes,
     receives bytes, and delivers signals.
@@ -326,7 +327,7 @@ def nobody_asks(e):
     e.check(signal.sigtimedwait({signal.SIGURG}, e.patience) is not None, "SIGURG never came")
 
 
-@case
+@case(hosts=BEDS)
 def each_wakes_all(e):
     """Tasks that poll one socket by different calls all get an event for each message."""
     near, far = e.pair()

@@ -8,6 +8,7 @@ import struct
 from lib import calls, consts
 from lib.registry import case
 
+BEDS = (1, 2)
 SOL = socket.SOL_SOCKET
 NOSIGNAL, DONTWAIT = socket.MSG_NOSIGNAL, socket.MSG_DONTWAIT
 EPOLL_ALL = select.EPOLLIN | select.EPOLLOUT | select.EPOLLPRI | consts.EPOLLRDHUP
@@ -43,7 +44,7 @@ def listener(e):
     e.note("accepted", by_all(sock))
 
 
-@case(timeout=60)
+@case(hosts=BEDS, timeout=60)
 def connecting(e):
     sock = e.socket()
     sock.setblocking(False)
@@ -114,7 +115,7 @@ def ends(e):
     e.note("peer closed", by_all(near))
 
 
-@case
+@case(hosts=BEDS)
 def ended_and_full(e):
     near, far = e.pair()
     e.fill(near)
@@ -127,7 +128,7 @@ def ended_and_full(e):
     e.note("ended too, full", near.mask() in ("IN|OUT|HUP|RDHUP", "IN|HUP|RDHUP"))
 
 
-@case
+@case(hosts=BEDS)
 def reset(e):
     near, far = e.pair()
     far.setsockopt(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 0))
@@ -146,7 +147,7 @@ def reset(e):
     e.note("unread and told", by_all(near))
 
 
-@case
+@case(hosts=BEDS)
 def asked_bits(e):
     """poll(2) reports only requested events, and ERR, HUP and NVAL."""
     near, far = e.pair()
@@ -160,7 +161,7 @@ def asked_bits(e):
         e.note(name, poller.poll(0)[0][1] if poller.poll(0) else 0)
 
 
-@case
+@case(hosts=BEDS)
 def many_at_once(e):
     """One poll(2) of many sockets returns the correct events of each socket."""
     listener = e.listen(backlog=64)
@@ -176,7 +177,7 @@ def many_at_once(e):
     e.note("some", sorted(numbers.index(number) for number, _ in poller.poll(0)))
 
 
-@case
+@case(hosts=BEDS)
 def wakes(e):
     """Each event wakes a sleeper in poll()."""
     def case_of(name, events, trigger, prepare=None):
@@ -202,7 +203,7 @@ def wakes(e):
     case_of("room", select.POLLOUT, lambda near, far: e.task(far.drain), lambda near, far: e.fill(near))
 
 
-@case
+@case(hosts=BEDS)
 def wakes_a_connector(e):
     sock = e.socket()
     sock.setblocking(False)
