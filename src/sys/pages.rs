@@ -2,9 +2,9 @@
 
 //! Memory for access by a device and the CPU.
 //!
-//! A [`Block`] is kernel memory that is contiguous for the device as well. A [`Memory`] is the
-//! only handle by which the CPU reads and writes a block; other holders ([`Memory::block`]), such
-//! as a message in flight, only keep it allocated.
+//! A [`Block`] is kernel memory whose DMA addresses are contiguous, too. Only a [`Memory`] lets the
+//! CPU read and write a block; other holders ([`Memory::block`]), such as a message in flight, only
+//! keep the block allocated.
 
 use super::bindings as c;
 use core::ptr::NonNull;
@@ -39,7 +39,7 @@ pub(crate) struct Block {
     size: usize,
 }
 
-// SAFETY: A block owns plain memory; it is not tied to a thread.
+// SAFETY: A block owns plain memory and is not tied to a thread.
 unsafe impl Send for Block {}
 // SAFETY: A `&Block` gives no access to the bytes.
 unsafe impl Sync for Block {}
@@ -53,7 +53,7 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The holder of the [`Memory`] allows it: nobody writes to these bytes during the borrow.
+    /// The holder of the [`Memory`] guarantees that nobody writes to these bytes during the borrow.
     pub(in crate::sys) unsafe fn part(&self, offset: usize, n: usize) -> &[u8] {
         let n = n.min(self.size.saturating_sub(offset));
         let offset = offset.min(self.size);
@@ -65,7 +65,8 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The holder of the [`Memory`] allows it: nobody else accesses these bytes during the borrow.
+    /// The holder of the [`Memory`] guarantees that nobody else accesses these bytes during the
+    /// borrow.
     #[expect(
         clippy::mut_from_ref,
         reason = "the caller has the right to these bytes"
@@ -78,7 +79,8 @@ impl Block {
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), n) }
     }
 
-    /// Returns true while another one may read pages that a pipe got. For blocks of whole pages.
+    /// Returns true while another user may read the block's pages that were passed to a pipe. For
+    /// blocks of whole pages.
     pub(crate) fn is_shared(&self) -> bool {
         // SAFETY: By the invariants the block is allocated.
         unsafe { c::sdp_h_block_is_shared(self.start.as_ptr().cast()) }
@@ -122,8 +124,8 @@ impl Memory {
         // SAFETY: The function has no requirements except on the context, which the caller ensures.
         let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
         let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
-        // INVARIANT: Allocated above, all zero; if `Arc::new` fails, the drop of the block frees
-        // it.
+        // INVARIANT: Allocated above and all zero; if `Arc::new` fails, the drop of the block frees
+        // the memory.
         let block = Arc::new(Block { start, size }, gfp)?;
         // INVARIANT: The block is new, and no other function makes a `Memory` of it.
         Ok(Memory { block })
@@ -140,8 +142,8 @@ impl Memory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: Only the holder of `&mut self` writes to it on the CPU, which is excluded while
-        // `&self` is borrowed. A device writes to it only while the queue that it was posted to
+        // SAFETY: Only the holder of `&mut self` writes to the block on the CPU, which the borrow
+        // of `&self` excludes. A device writes to it only while the queue that it was posted to
         // owns the `Memory` (see `rdma::receive`), so no caller has it.
         unsafe { self.block.part(0, self.block.size) }
     }

@@ -28,7 +28,7 @@ static int *of(struct sdp_h_params *params, const struct bounded *b)
 static void set(struct sdp_h_params *params, const struct bounded *b, int value)
 {
 	WRITE_ONCE(*of(params, b), value);
-	/* two writers at once may count as one; the counter wraps */
+	/* two concurrent writers may count as one; the counter wraps around */
 	if (b->value == &sdp_h_params.ipproto_memory && !value)
 		WRITE_ONCE(params->forgotten, (u32)params->forgotten + 1);
 }
@@ -44,8 +44,8 @@ static int set_bounded(const char *text, const struct kernel_param *param)
 	value = clamp(given, b->least, b->most);
 	if (value != given) {
 		/*
-		 * A wrong value must not prevent loading: each socket() would run modprobe.
-		 * An invalid ipproto number has no nearest valid one.
+		 * A wrong value must not prevent loading: otherwise each socket() would run
+		 * modprobe. An invalid ipproto number has no nearest valid number.
 		 */
 		if (THIS_MODULE->state == MODULE_STATE_LIVE ||
 		    !(param->perm & 0200))

@@ -24,7 +24,7 @@ pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 /// Duration of pinning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinTerm {
-    /// For one copy by a processor, which has begun.
+    /// For the READs of one receive call, which waits for their end.
     Short,
     /// For a time that depends on the peer. Refuses memory whose pages the kernel must be able to
     /// take back, or whose writes it must track.
@@ -35,17 +35,17 @@ pub(crate) enum PinTerm {
 ///
 /// # Invariants
 ///
-/// Each of `pages` is pinned once, by `sdp_h_pin`, or, if `by_page`, referenced instead. Only
-/// [`Pages::unpin`] undoes these pins. The pages contain `offset + len` bytes. `sent` lists these
-/// pages, or nothing.
+/// Each of `pages` is pinned once by `sdp_h_pin`, or referenced instead if `by_page` is set. Only
+/// [`Pages::unpin`] undoes these pins. The pages contain `offset + len` bytes. `sent` lists exactly
+/// these pages or no pages.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
-    /// Maximum number of pages that [`Pages::reserve`] makes space for.
+    /// Maximum number of pages that [`Pages::reserve`] allocates space for.
     most: usize,
     offset: u32,
     len: u32,
     written: bool,
-    /// Set if the caller has named the pages, or if they are kernel pages: they are referenced, not
+    /// Set if the caller passes memory as pages, or for kernel pages: these are referenced, not
     /// pinned.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
@@ -71,7 +71,7 @@ impl Pages {
         }
     }
 
-    /// Unpins the pages, and makes space for `count` others, up to the maximum. May sleep.
+    /// Unpins the pages and makes space for `count` new pages, up to the maximum. May sleep.
     pub(crate) fn reserve(&mut self, count: usize) -> Result {
         self.unpin();
         if self.pages.capacity() < count.min(self.most) {
@@ -97,7 +97,7 @@ impl Pages {
         };
         kernel::error::to_result(ret)?;
         // INVARIANT: The pages were just made, with the same number and contents as the others.
-        // SAFETY: As many elements were written, for which there is space.
+        // SAFETY: The function has written as many elements, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);
         (self.written, self.by_page) = (false, true);
@@ -127,8 +127,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies `len` bytes from `offset` on to a receive call, which advances. Does not wait for the
-    /// call's memory. Returns the number of bytes, fewer if that is not present.
+    /// Copies `len` bytes from `offset` on to a receive call, and advances the call. Does not wait
+    /// for the call's memory. Returns the number of bytes, fewer if a page of the call's memory is
+    /// not present.
     ///
     /// # Safety
     ///
@@ -145,7 +146,7 @@ impl Pages {
         }
         let from = self.pages.as_ptr().cast_mut();
         // SAFETY: The iterator is valid, by the caller. By the invariants the pages hold as many
-        // bytes, counted from their offset.
+        // bytes from the offset on.
         unsafe { c::sdp_h_give_pages(to, from, (self.offset as usize).saturating_add(offset), len) }
     }
 
@@ -163,14 +164,15 @@ impl Pages {
     /// # Errors
     ///
     /// `ESTALE`: remapped. `EBUSY`: another user, which may write to the pages, has pinned them.
-    /// `EAGAIN`: unknown, since memory of the process is being pinned or unpinned.
+    /// `EAGAIN`: unknown, because memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
         // SAFETY: By the invariants `sent` lists these pages, or nothing.
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
-    /// Returns the address ranges of the pages if they are listed as pinned for sending, else none.
+    /// Returns the address ranges of the pages if the pages are listed as pinned for sending,
+    /// otherwise none.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
         let sent = self.sent.iter();
         let ranges = sent.flat_map(|s| s.range.iter().take(s.ranges as usize));
@@ -202,8 +204,9 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: not program memory: a kernel caller, as for splice(2), or no bytes are left.
-    /// `EFAULT`: pages cannot be pinned or accessed; a copy may still succeed. `ENOMEM`.
+    /// `EOPNOTSUPP`: the bytes are not program memory (a kernel caller, as for splice(2)), or no
+    /// bytes are left. `EFAULT`: pages cannot be pinned or accessed; a copy may still succeed.
+    /// `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -228,17 +231,18 @@ impl Pages {
             return Err(if not_user { EOPNOTSUPP.into() } else { EFAULT });
         };
         (self.offset, self.len, self.written) = (offset, len, written);
-        // SAFETY: By the caller. If it names the pages, they are referenced instead of pinned.
+        // SAFETY: By the caller. If the iterator consists of pages, the pages are referenced
+        // instead of pinned.
         self.by_page = unsafe { c::iov_iter_is_bvec(iter) };
         Ok(len as usize)
     }
 
-    /// Takes the pages of the next bytes, up to `most`, behind the current ones. Returns the offset
-    /// in the first page, and the number of bytes or an error of `sdp_h_pin`.
+    /// Adds the pages of the next bytes, up to `most`, to the current ones. Returns the offset in
+    /// the first page, and the number of bytes or an error of `sdp_h_pin`.
     ///
     /// # Safety
     ///
-    /// `iter` is valid and does not change. If `listed`, there are no pages yet. The caller sets
+    /// `iter` is valid and does not change. If `listed`, the list has no pages yet. The caller sets
     /// the other fields by the invariants.
     unsafe fn take(
         &mut self,
@@ -253,7 +257,7 @@ impl Pages {
         let (mut offset, mut taken) = (0, 0);
         let sent = self.sent.as_deref_mut().filter(|_| listed);
         // SAFETY: The iterator is valid, and there is space for that many pages. `sent` does not
-        // move, and lists nothing.
+        // move, and lists no pages.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
             let sent = sent.map_or(null_mut(), |s| s);
@@ -273,8 +277,8 @@ impl Pages {
         (offset, got)
     }
 
-    /// Adds the pages of the next bytes, up to `most`, if the caller names pages and these continue
-    /// the current ones. Does not sleep. Returns the number of bytes added.
+    /// Adds the pages of the next bytes, up to `most`, if the caller passes pages and these
+    /// continue the current pages. Does not sleep. Returns the number of bytes added.
     ///
     /// # Safety
     ///
@@ -337,8 +341,8 @@ impl Drop for Pages {
     }
 }
 
-/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. The drop
-/// uncharges the memory, in any context.
+/// Charge of pinned memory to its user's `RLIMIT_MEMLOCK`; `None` for users without a limit. The
+/// drop uncharges the memory, in any context.
 pub(crate) struct Locked(c::ubuf_info_msgzc_mmpin);
 
 // SAFETY: The user is held, and counted atomically.
@@ -359,7 +363,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: `new` has counted these pages, if any, and only this undoes it.
+        // SAFETY: `new` has charged these pages, if any, and only this drop uncharges them.
         unsafe { c::mm_unaccount_pinned_pages(&mut self.0) }
     }
 }

@@ -13,9 +13,9 @@
 /* --- Pinning ------------------------------------------------------------------------------- */
 
 /*
- * Returns the address at the iterator, and how many of the next `most` bytes are contiguous, in any
- * number of vectors: QEMU has one for each page. A program may have tagged its address; watches use
- * the untagged address.
+ * Returns the address at the iterator, and how many of the next `most` bytes are contiguous, across
+ * any number of vectors: QEMU passes a vector for each page. A program may have tagged its address;
+ * watches use the untagged address.
  */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -46,7 +46,7 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return start;
 }
 
-/* Returns the same for the bytes after the next `skip` ones. */
+/* Does the same for the bytes after the next `skip` bytes. */
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len)
 {
 	struct iov_iter at = *i;
@@ -74,7 +74,8 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* Finds the next run. Returns its address if it is one segment, else the offset in its first page.
+/* Finds the next run. Returns the address of a run of one segment, otherwise the offset in the
+ * first page.
  */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -95,9 +96,9 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 }
 
 /*
- * Finds the next bytes without a gap, up to `most`, of a kernel caller that names its memory by
- * pages, as io_uring does with registered buffers. Takes a reference to each page and stores it in
- * `pages`, unless that is NULL.
+ * Finds the next bytes without a gap, up to `most`, of a kernel caller that passes pages, as
+ * io_uring does for registered buffers. Takes a reference to each page and stores it in `pages`,
+ * unless that is NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int capacity, unsigned int *offset, unsigned int *taken)
@@ -137,8 +138,8 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 }
 
 /*
- * Finds the next bytes that sdp_h_pin() would pin, without a limit of pages. Returns their address
- * if they are one segment of program memory, else the offset in the first page.
+ * Finds the next bytes that sdp_h_pin() would pin, without a limit of pages. Returns the address if
+ * the bytes are one segment of program memory, otherwise the offset in the first page.
  */
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -175,7 +176,7 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 	size_t offset = offset_in_page(addr);
 	int n;
 
-	/* A stack grows on access, but not by pinning, which would log a warning. */
+	/* A stack grows on a CPU access, but pinning pages below it would log a warning instead. */
 	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
 		return -EFAULT;
 	n = min_t(size_t, capacity, DIV_ROUND_UP(offset + len, PAGE_SIZE));
@@ -232,7 +233,7 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 		ranges += ret > 0;
 	} while (ret == (long)len && *pinned < capacity);
 	if (sent) {
-		/* Memory with more ranges is not listed. */
+		/* Memory in more ranges than an entry has space for is not listed. */
 		sent->ranges = ranges <= SDP_H_SENT_RANGES ? ranges : 0;
 		sdp_h_sent_list(sent, false);
 	}
@@ -283,7 +284,7 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 
 /*
  * Copies from pages to a receive call without waiting for its memory; the offset counts from the
- * first page. Returns the number of bytes, fewer at a page that is not mapped.
+ * first page. Returns the number of bytes, fewer if a page is not mapped.
  */
 size_t sdp_h_give_pages(struct iov_iter *to, struct page **from, size_t offset, size_t len)
 {
@@ -307,13 +308,13 @@ unsigned int sdp_h_sg_longest(struct ib_device *dev)
 {
 	size_t most = ib_dma_max_seg_size(dev);
 
-	/* A bounce buffer is shorter than the limit of many devices. */
+	/* The bounce buffer is smaller than the limit of many devices. */
 	if (!ib_uses_virt_dma(dev))
 		most = min(most, dma_max_mapping_size(dev->dma_device));
 	return max(round_down(most, PAGE_SIZE), PAGE_SIZE);
 }
 
-/* Returns true if bytes that the CPU writes to mapped memory, next to the device's, may be lost.
+/* Returns true if the CPU's writes to mapped memory may be lost, even next to the device's bytes.
  */
 bool sdp_h_sg_bounces(struct ib_device *dev)
 {
@@ -346,7 +347,7 @@ unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned
 	return used;
 }
 
-/* Syncs all mapped entries; several may have one DMA address. */
+/* Syncs all mapped entries; several entries may share one DMA address. */
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu)
 {

@@ -3,10 +3,10 @@
 //! Write protection of a process's memory.
 //!
 //! A [`Protector`] is a userfaultfd in write-protect mode for one address space, owned by the
-//! module. [`Protector::set`] protects memory of the calling process. A worker reads write faults
-//! and moves, and removes the protection ([`Handler::run`]). The program gets one more page, from
-//! which userfaultfd reads its ioctl arguments. A program that changes this page can only delay the
-//! unprotection of its own memory.
+//! module. [`Protector::set`] protects memory of the calling process. A worker handles write faults
+//! and moved memory, and removes the protection ([`Handler::run`]). The program gets an additional
+//! page, from which userfaultfd reads its ioctl arguments. A program that changes this page can
+//! only delay the unprotection of its own memory.
 
 use super::bindings as c;
 use kernel::error::to_result;
@@ -31,11 +31,11 @@ pub(crate) enum Refusal {
     Changing,
     /// Another user has pinned the memory and may write to it.
     Pinned,
-    /// Too many blocks are in flight, or some of the pages are being unpinned or made writable.
+    /// Too many blocks are in flight, or some of the pages are being unpinned or unprotected.
     Busy,
     /// No userfaultfd.
     Unsupported,
-    /// The program has written to the page of ioctl arguments: the [`Protector`] has to be closed.
+    /// The program has written to the page of ioctl arguments, so the [`Protector`] must be closed.
     Misused,
 }
 
@@ -55,7 +55,8 @@ impl Refusal {
     }
 }
 
-/// An event: `len` bytes were moved, or, unless `moved`, a write fault at the page `from`.
+/// An event: `len` bytes were moved (mremap(2)), or, unless `moved` is set, a thread has a write
+/// fault at page `from`.
 pub(crate) type UffdEvent = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
@@ -72,7 +73,7 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `raw` was initialised by `sdp_h_protect_init`. The C side has a reference until it is closed.
+/// `raw` was initialised by `sdp_h_protect_init`. The C side holds a reference until the close.
 #[pin_data]
 #[repr(C)]
 pub(crate) struct Protector<H: Handler> {
@@ -99,7 +100,7 @@ extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     let this = raw.cast::<Protector<H>>().cast_const();
     // SAFETY: `raw` is the first field of a `Protector<H>`, which exists until the close.
     if H::rest(unsafe { &*this }) {
-        // SAFETY: Open, since the close disables this work item. Gives back the reference of
+        // SAFETY: Open, because the close disables this work item. Gives back the reference of
         // `open`.
         unsafe {
             c::sdp_h_protect_close(raw);
@@ -114,7 +115,7 @@ pub(super) fn current_mm() -> usize {
 }
 
 impl<H: Handler> Protector<H> {
-    /// Makes one for the calling process, open until [`Handler::rest`] returns true. Call
+    /// Makes a protector for the calling process, open until [`Handler::rest`] returns true. Call
     /// [`Protector::wait`] before using it. Sleeps.
     ///
     /// # Errors
@@ -151,17 +152,17 @@ impl<H: Handler> Protector<H> {
     /// Returns true if the protector belongs to the calling process.
     pub(crate) fn is_mine(&self) -> bool {
         // SAFETY: By the invariants. `sdp_h_protect_init` has set the address, which is not reused
-        // while this is open.
+        // while the protector is open.
         unsafe { (*self.raw.get()).mm }.addr() == current_mm()
     }
 
     /// Queues [`Handler::run`]. Context: any. The call has no effect once the protector is closed.
     pub(crate) fn poke(&self) {
-        // SAFETY: By the invariants; disabled work is not queued.
+        // SAFETY: By the invariants `raw` is initialised; disabled work is not queued.
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
     }
 
-    /// Queues [`Handler::rest`] after a delay (ms), in place of an earlier one. Context: any.
+    /// Queues [`Handler::rest`] after a delay (ms), replacing an earlier delay. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
         // SAFETY: By the invariants; disabled work is not queued.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
@@ -172,7 +173,8 @@ impl<H: Handler> Protector<H> {
     /// # Errors
     ///
     /// Returns the reason on failure; [`Refusal::Changing`] if the protector
-    /// [belongs](Protector::is_mine) to another process. After a failure a part may be protected.
+    /// [belongs](Protector::is_mine) to another process. After a failure a part of the memory may
+    /// be protected.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
         // SAFETY: By the invariants; the C part's own lock ensures that the file exists.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
@@ -204,8 +206,8 @@ impl Worker<'_> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the program has
-    /// made the page of ioctl arguments unreadable.
+    /// `EAGAIN`: a mapping change is in progress, so read the events first. `EFAULT`: the program
+    /// has made the page of ioctl arguments unreadable.
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })

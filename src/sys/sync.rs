@@ -2,8 +2,8 @@
 
 //! A static mutex.
 
-/// Defines a module with a static mutex, which the kernel has to initialise at run time: `lock()`
-/// takes it, and fails before `start()`. The content of the mutex is never dropped.
+/// Defines a module with a static mutex, which the kernel can only initialise at run time: `lock()`
+/// takes the mutex, and fails before `start()`. The content of the mutex is never dropped.
 ///
 /// The kernel crate has no type for this, because the in-place initialisation of locks differs
 /// between kernel series.
@@ -19,7 +19,8 @@ macro_rules! late_mutex {
                 use super::*;
 
                 kernel::sync::global_lock! {
-                    // SAFETY: Only `lock` uses it, and only after `start` has initialised it.
+                    // SAFETY: Only `lock` uses the mutex, and only after `start` has initialised
+                    // it.
                     pub(crate) unsafe(uninit) static $lock: Mutex<$guarded> = $value;
                 }
             }
@@ -27,7 +28,8 @@ macro_rules! late_mutex {
             /// 0: not initialised, 1: being initialised, 2: initialised.
             static STATE: Atomic<u32> = Atomic::new(0);
 
-            /// Initialises it. Called when the module is loaded; further calls have no effect.
+            /// Initialises it. The module calls this when it is loaded; further calls have no
+            /// effect.
             pub(in super::super) fn start() {
                 if STATE.cmpxchg(0, 1, Full).is_ok() {
                     // SAFETY: Only one thread ever changes the state from 0 to 1.

@@ -8,7 +8,8 @@ use super::bindings as c;
 pub(crate) type Jiffies = usize;
 
 pub(crate) fn jiffies() -> Jiffies {
-    // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
+    // SAFETY: The counter is an aligned integer that the timer interrupt changes, hence the
+    // volatile read.
     (unsafe { core::ptr::read_volatile(&raw const kernel::bindings::jiffies) }) as Jiffies
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The tracepoints, below /sys/kernel/tracing/events/sdp, which trace.rs calls.
+ * Tracepoints below /sys/kernel/tracing/events/sdp, called by trace.rs.
  *
- * Each event names its socket by address (hashed as all kernel pointers, but the same in all events
- * of a socket) and by the two ends of the connection.
+ * Each event contains the socket's address (hashed like all kernel pointers, but the same in all
+ * events of a socket) and both ends of the connection.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sdp
@@ -64,7 +64,7 @@ void sdp_trace_ends(const struct sock *sk, struct sockaddr_in6 *local, struct so
 		{ 2, "OOB_PEND" },		\
 		{ 4, "REQ_PIPE" })
 
-/* A connection begins or ends, in this state and with the error that the program will get, or 0. */
+/* A connection begins or ends: the socket's state, and the error that the program will get, or 0. */
 DECLARE_EVENT_CLASS(sdp_connection,
 	TP_PROTO(const struct sock *sk),
 	TP_ARGS(sk),
@@ -102,7 +102,7 @@ DEFINE_EVENT(sdp_connection, sdp_close,
 	TP_ARGS(sk)
 );
 
-/* A message: its base header, and the number of messages that may still be sent to the peer. */
+/* A message: its base header, and the number of messages that the local end may still send. */
 DECLARE_EVENT_CLASS(sdp_message,
 	TP_PROTO(const struct sock *sk, const u8 *header, u16 credits),
 	TP_ARGS(sk, header, credits),
@@ -143,7 +143,7 @@ DEFINE_EVENT(sdp_message, sdp_send,
 	TP_ARGS(sk, header, credits)
 );
 
-/* A message has arrived, which may yet turn out to be invalid. */
+/* A message has arrived, but was not validated yet. */
 DEFINE_EVENT(sdp_message, sdp_receive,
 	TP_PROTO(const struct sock *sk, const u8 *header, u16 credits),
 	TP_ARGS(sk, header, credits)
@@ -181,8 +181,8 @@ TRACE_EVENT(sdp_credit_stall,
 		{ 3, "written_by_peer" })
 
 /*
- * Memory of a send or receive call, advertised or used for transfers, is returned to it: its
- * length, and the bytes that went without a copy.
+ * An advert or a transfer has ended: the length of the call's memory, and the number of bytes that
+ * were transferred without a copy.
  */
 TRACE_EVENT(sdp_zero_copy,
 	TP_PROTO(const struct sock *sk, u8 way, u32 len, u32 done),
@@ -210,7 +210,7 @@ TRACE_EVENT(sdp_zero_copy,
 
 #endif /* SDP_TRACE_H */
 
-/* Relative to src, which is in the include path. */
+/* Path relative to src, which is in the include path. */
 #undef TRACE_INCLUDE_PATH
 #undef TRACE_INCLUDE_FILE
 #define TRACE_INCLUDE_PATH sys

@@ -22,7 +22,7 @@ pub(crate) fn filled<T>(n: usize, flags: Flags, mut f: impl FnMut() -> T) -> Res
     Ok(v)
 }
 
-/// Makes space for another element, up to `most` in all.
+/// Makes space for another element, up to `most` elements in total.
 pub(crate) fn reserve<T>(v: &mut KVec<T>, most: usize, flags: Flags) -> Result {
     match v.len() < most {
         true => Ok(v.reserve(1, flags | __GFP_NOWARN)?),
@@ -30,7 +30,7 @@ pub(crate) fn reserve<T>(v: &mut KVec<T>, most: usize, flags: Flags) -> Result {
     }
 }
 
-/// Adds an element, up to `most` in all. Returns the element if there is no space.
+/// Adds an element, up to `most` in all. Returns the element if the vector has no space.
 pub(crate) fn push<T>(v: &mut KVec<T>, most: usize, item: T, flags: Flags) -> Result<(), T> {
     if reserve(v, most, flags).is_err() {
         return Err(item);

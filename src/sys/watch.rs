@@ -2,9 +2,9 @@
 
 //! Watches of process memory.
 //!
-//! A [`Watched`] is a range of a process's address space and a resource that is of use only while
-//! the same pages are there. An idle resource ([`Watched::park`]) is dropped when the mapping
-//! changes (munmap, mremap, COW, truncation, the end of the process), or when memory is short.
+//! A [`Watched`] is a range of a process's address space, with a resource that is only useful while
+//! the same pages are mapped there. An idle resource ([`Watched::park`]) is dropped when the
+//! mapping changes (munmap, mremap, COW, truncation, exit) or when memory is short.
 
 use super::bindings as c;
 use super::deferred::{Destroy, DropInWorker};
@@ -17,18 +17,19 @@ use kernel::types::Opaque;
 
 /// # Invariants
 ///
-/// If `started`, `raw` was started by `sdp_h_watch_start`, and this stays in its box. `idle` is
-/// accessed under the lock of the C side while `raw` is in its list, else by the handle alone.
+/// If `started`, `raw` was started by `sdp_h_watch_start`, and the object stays in its box. `idle`
+/// is accessed under the lock of the C side while `raw` is in the C side's list, otherwise by the
+/// handle alone.
 struct Inner<T> {
     raw: Opaque<c::sdp_h_watch>,
     started: bool,
-    /// Address of the `mm_struct`, which the C part keeps, and the range.
+    /// Address of the `mm_struct`, which the C part keeps allocated, and the range.
     memory: (usize, usize, usize),
     idle: UnsafeCell<Option<T>>,
     _module: ModuleRef,
 }
 
-// SAFETY: The C part has a lock of its own; the rest is `Send`.
+// SAFETY: The C part has its own lock; the other fields are `Send`.
 unsafe impl<T: Send> Send for Inner<T> {}
 // SAFETY: As above; a `&Inner` gives no access to `idle`.
 unsafe impl<T: Send> Sync for Inner<T> {}
@@ -45,8 +46,8 @@ impl<T> Drop for Inner<T> {
 impl<T: Send + 'static> Destroy for KBox<Inner<T>> {}
 
 extern "C" fn give_up<T>(raw: *mut c::sdp_h_watch) {
-    // SAFETY: `raw` is the field of an `Inner<T>` that exists until the watch is stopped, which
-    // waits for this. The caller has taken it out of the list, and holds the lock.
+    // SAFETY: `raw` is the field of an `Inner<T>` that exists until the watch is stopped; the stop
+    // waits for this call. The caller has removed the watch from the list and holds the lock.
     let idle = unsafe {
         let inner = raw.byte_sub(core::mem::offset_of!(Inner<T>, raw));
         (*(*inner.cast::<Inner<T>>()).idle.get()).take()
@@ -72,7 +73,8 @@ impl<T: Send + 'static> Watched<T> {
             _module: ModuleRef::new(),
         };
         let mut inner = DropInWorker::new(|| Ok(KBox::new(inner, GFP_KERNEL)?))?;
-        // SAFETY: `raw` stays in its box. After a failure nothing refers to it; else it is stopped.
+        // SAFETY: `raw` stays in its box. After a failure nothing refers to `raw`; otherwise it is
+        // stopped later.
         to_result(unsafe {
             c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))
         })?;
@@ -86,18 +88,18 @@ impl<T: Send + 'static> Watched<T> {
         self.0.memory == (current_mm(), address, len)
     }
 
-    /// Keeps a resource of this many pages while the mapping does not change. A watch may be
-    /// dropped with locks held, in any context but interrupts.
+    /// Keeps a resource of this many pages until the mapping changes. A watch may be dropped with
+    /// locks held, in any context but interrupts.
     ///
     /// # Errors
     ///
-    /// The resource, if the mapping has changed since [`Watched::new`].
+    /// Returns the resource if the mapping has changed since [`Watched::new`].
     pub(crate) fn park(&mut self, t: T, pages: usize) -> Result<(), T> {
         drop(self.take());
         let idle = self.0.idle.get();
         // SAFETY: The watch is not in the list, so nobody else accesses `idle`.
         unsafe { *idle = Some(t) };
-        // SAFETY: By the invariants; not in the list.
+        // SAFETY: By the invariants `raw` is started; it is not in the list.
         match unsafe { c::sdp_h_watch_idle(self.0.raw.get(), pages) } {
             true => Ok(()),
             // SAFETY: The watch was not added to the list.
@@ -121,7 +123,7 @@ impl<T: Send + 'static> Watched<T> {
     }
 }
 
-/// Drops the longest idle resources, up to this number of pages. Takes spinlocks.
+/// Drops the resources that have been idle longest, up to this number of pages. Takes spinlocks.
 pub(crate) fn shrink(pages: usize) {
     // SAFETY: No requirements.
     unsafe { c::sdp_h_watch_shrink(pages) };

@@ -14,15 +14,15 @@
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
 	struct mmu_interval_notifier mni;	/* its sequence changes under idle_lock */
-	unsigned long		seq;		/* that of the start, as long as nothing changes */
+	unsigned long		seq;		/* as of the start, until the mapping changes */
 	struct list_head	idle;		/* in idle_list */
 	unsigned long		pages;		/* while it is in there */
 	void			(*give_up)(struct sdp_h_watch *w);
 };
 
 /*
- * Watches with idle memory, the longest idle first. give_up() is called under the lock, which
- * keeps the watch alive.
+ * Watches with idle memory, the longest idle first. Calls of give_up() hold the lock, which keeps
+ * the watch alive.
  */
 static LIST_HEAD(idle_list);
 static DEFINE_SPINLOCK(idle_lock);
@@ -53,7 +53,7 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 
 	spin_lock(&idle_lock);
 	mmu_interval_set_seq(mni, seq);
-	/* Memory in use stays unchanged: its user detects the change at the end. */
+	/* Does not free memory in use: its user detects the change after the use. */
 	if (take_out(w))
 		w->give_up(w);
 	spin_unlock(&idle_lock);
@@ -92,7 +92,7 @@ bool sdp_h_watch_is_idle(const struct sdp_h_watch *w)
 	return !list_empty_careful(&w->idle);
 }
 
-/* Adds a watch to the list, unless the memory has changed since the start. */
+/* Adds a watch to the list, unless its memory has changed since the start. */
 bool sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
 {
 	bool valid;
@@ -108,7 +108,7 @@ bool sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
 	return valid;
 }
 
-/* Drops the memory idle longest, up to this number of pages. */
+/* Drops the memory that has been idle longest, up to this number of pages. */
 unsigned long sdp_h_watch_shrink(unsigned long pages)
 {
 	unsigned long freed = 0;
@@ -125,7 +125,7 @@ unsigned long sdp_h_watch_shrink(unsigned long pages)
 	return freed;
 }
 
-/* Number of objects that connections keep, and the function that frees them; it may sleep. */
+/* Functions that count and free the objects kept by connections; free_kept() may sleep. */
 static unsigned long (*count_kept)(void);
 static void (*free_kept)(void);
 

@@ -2,8 +2,8 @@
 
 //! The module's workqueues, shrinker and references, and deferred work in process context.
 //!
-//! [`defer`] takes objects that cannot be destroyed where their last user drops them (under a
-//! spinlock, or in the very callback that the destruction would wait for).
+//! [`defer`] accepts objects that cannot be destroyed where their last user drops them: under a
+//! spinlock, or in a callback that the destruction waits for.
 
 use super::bindings as c;
 use super::single::Exclusive;
@@ -18,14 +18,14 @@ use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 static STARTED: AtomicFlag = AtomicFlag::new(false);
 
 /// All workqueues, and the shrinker of idle memory and of memory kept by connections. Made before
-/// all other objects of the module, and dropped after them. The drop runs all queued work.
+/// all other objects of the module, and dropped after all of them. The drop runs all queued work.
 pub(crate) struct Workqueues {
     _single: Exclusive,
 }
 
 impl Workqueues {
     /// Makes them. `count` returns the number of objects, other than idle memory, that `free`
-    /// frees. A worker calls `free`, since reclaim may hold any lock. Context: process.
+    /// frees. A worker calls `free`, because reclaim may hold any lock. Context: process.
     ///
     /// # Errors
     ///
@@ -54,7 +54,8 @@ impl Workqueues {
         let layout = |sum: usize, next: &usize| sum.wrapping_mul(31).wrapping_add(*next);
         let layout = layouts.iter().rev().fold(0, layout);
         let me = Workqueues { _single: single };
-        // SAFETY: Process context. `me` is the only one, and its drop stops all that was started.
+        // SAFETY: Process context. `me` is the only instance, and its drop stops everything that
+        // was started.
         to_result(unsafe { c::sdp_h_start(layout, Some(count), Some(free)) })?;
         Ok(me)
     }
@@ -70,14 +71,14 @@ impl Drop for Workqueues {
 /// Runs all queued work of [`defer`]. Context: process.
 pub(crate) fn drain() {
     if let Some(queue) = NonNull::new(queue()) {
-        // SAFETY: The workqueue exists. Work queued by running work runs, too.
+        // SAFETY: The workqueue exists. Work queued by running work also runs.
         unsafe { kernel::bindings::drain_workqueue(queue.as_ptr()) }
     }
 }
 
 /// Returns the workqueue of [`defer`], null before and after [`Workqueues`].
 fn queue() -> *mut c::workqueue_struct {
-    // SAFETY: A pointer that is set before and cleared after all use.
+    // SAFETY: The pointer is set before all use and cleared after all use.
     unsafe { ptr::read_volatile(&raw const c::sdp_h_rdma_wq) }
 }
 
@@ -108,11 +109,11 @@ where
 fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     let raw = queue();
     if raw.is_null() {
-        // Impossible as long as callers keep to the rule; leak rather than free too early.
+        // Impossible while callers follow the rule; a leak is better than an early free.
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
-        // SAFETY: The workqueue was there when the address was read. The caller or the work holds a
+        // SAFETY: The workqueue existed when the address was read. The caller or the work holds a
         // reference without which no code of the module may run; the drop of `Workqueues` comes
         // after the last one. The borrow ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
@@ -123,7 +124,7 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
 pub(crate) struct ModuleRef(());
 
 impl ModuleRef {
-    /// Takes a reference. The caller's context keeps the module loaded meanwhile.
+    /// Takes a reference. The context of the caller keeps the module loaded during the call.
     pub(crate) fn new() -> Self {
         // SAFETY: Code of the module is running, so the module is loaded.
         unsafe { kernel::bindings::__module_get(&raw mut c::__this_module) };
