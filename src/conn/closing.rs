@@ -66,7 +66,6 @@ pub(crate) enum CloseAction {
     SendFin,
     /// Disconnect in order: both streams have ended.
     Disconnect,
-    /// Wait for the peer to disconnect.
     AwaitDisconnect,
     /// Wait for the peer's DisConn (`TCP_LINGER2`).
     AwaitFin,

@@ -27,7 +27,6 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Parses the value of the option.
     pub(crate) fn new(value: i32) -> Option<Self> {
         [Route::Both, Route::Sdp, Route::Tcp]
             .into_iter()

@@ -53,7 +53,6 @@ pub(super) struct Call<'a> {
 /// runs that are too short for zero copy.
 #[derive(Default)]
 struct Part {
-    /// Byte range in the call.
     bytes: Range<usize>,
     /// True for zero copy, `None` until chosen.
     zcopy: Option<bool>,

@@ -172,7 +172,6 @@ fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
     })
 }
 
-/// Resolves address and route.
 fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     {
         let mut c = sk.connection();

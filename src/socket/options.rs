@@ -175,7 +175,6 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     })
 }
 
-/// Returns `TCP_INFO`, for the fields with an SDP equivalent.
 fn tcp_info(sk: &SdpSock) -> Answer<c::tcp_info> {
     const SECOND: Jiffies = seconds(1);
     let mut c = sk.connection();

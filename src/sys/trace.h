@@ -64,7 +64,7 @@ void sdp_trace_ends(const struct sock *sk, struct sockaddr_in6 *local, struct so
 		{ 2, "OOB_PEND" },		\
 		{ 4, "REQ_PIPE" })
 
-/* A connection begins or ends: the socket's state, and the error that the program will get, or 0. */
+/* A connection begins or ends: the socket's state, and the error that the program will get. */
 DECLARE_EVENT_CLASS(sdp_connection,
 	TP_PROTO(const struct sock *sk),
 	TP_ARGS(sk),

@@ -52,7 +52,7 @@ impl<O: Upcalls> Request<'_, O> {
     ///
     /// # Errors
     ///
-    /// `ENODEV`: the device is being removed. `ENOMEM`. `EBUSY`: `create` was called before.
+    /// `ENODEV`: the device is being removed. `ENOMEM`. `EBUSY`: the request has a link already.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -79,7 +79,7 @@ impl<O: Upcalls> Request<'_, O> {
             let mut id = inner.id.lock();
             *id = id.take().and_then(|id| self.incoming.give_back(id).err());
             drop(id);
-            // The connection manager has no state of this connection, so it flushes nothing.
+            // The connection manager no longer tracks this connection, so it does not flush the QP.
             inner.refused(ECONNABORTED.into());
         } else {
             inner.abort();
@@ -97,19 +97,19 @@ impl<O: Upcalls> Drop for Request<'_, O> {
 }
 
 impl<O: Upcalls> CmLink<O> {
-    /// Accepts the connection: makes the QP ready and sends REP. [`Upcalls::established`] or
+    /// Accepts the connection: makes the QP ready and sends the REP. [`Upcalls::established`] or
     /// [`Upcalls::refused`] follows. Context: process.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the request needs no reply. Other errors: those of the device or of sending.
+    /// `EINVAL`: the request needs no reply. The device's errors, and errors of sending the REP.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
         let (qp, own) = (inner.qp()?, inner.own()?);
         let id = inner.id.lock();
         let id = id.as_ref().ok_or(ENODEV)?;
-        // The peer may send as soon as it has received the REP, so the QP is ready before. The
-        // connection manager sets the local PSN only at this point.
+        // The peer may send as soon as it has received the REP, so the QP must be ready before the
+        // REP is sent. The connection manager sets the local PSN only at this point.
         qp.to_ready(id, inner.reads_in, inner.reads_out, Some(inner.psn))?;
         if !inner.advance(Phase::New, Phase::Replied) {
             return Err(EINVAL);

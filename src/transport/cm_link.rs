@@ -31,7 +31,7 @@ struct LinkState<O: Upcalls> {
     client: Option<u64>,
     /// Set if the drop must not wait for the peer.
     given_up: bool,
-    /// Set while the request is being decided and may still get another reply.
+    /// Set while the acceptor decides on the request, which may still get another reply.
     undecided: bool,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Inner<O: Upcalls> {
     pub(super) config: Config,
     /// PSN of the first message sent: random, so that packets of the peer are hard to forge.
     pub(super) psn: u32,
-    /// RDMA READs in flight that this end offers, in either direction.
+    /// Maximum number of RDMA READs in flight that this end offers, for each direction.
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
     pub(super) qp: SetOnce<Arc<QueuePair>>,
-    /// Never taken inside the lock of `state`, nor held when the id is dropped.
+    /// This mutex is never taken under the lock of `state`, nor held when the id is dropped.
     #[pin]
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
@@ -69,8 +69,8 @@ impl_has_work! {
 
 /// One end of a connection at the connection manager.
 ///
-/// May be dropped in any context, also in upcalls. The workqueue does the rest: it disconnects a
-/// connected peer and rejects a requesting one.
+/// May be dropped in any context, also in upcalls. Afterwards the workqueue disconnects a connected
+/// peer and rejects a requesting peer.
 pub(crate) struct CmLink<O: Upcalls> {
     pub(super) inner: Arc<Inner<O>>,
 }
@@ -153,7 +153,7 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.disconnect();
     }
 
-    /// Lets the next drop of the link proceed without the reply to DREQ. The peer's REQ determines
+    /// Allows the drop of the link to complete without the reply to DREQ. The peer's REQ determines
     /// the time between retries of the DREQ. A port may have few outstanding DREQs for all
     /// connections of the host.
     pub(crate) fn give_up(&self) {
@@ -193,14 +193,14 @@ impl<O: Upcalls> Inner<O> {
         right
     }
 
-    /// Notifies the owner, unless it is gone.
+    /// Notifies the owner, unless the handle was dropped.
     fn notify(&self, f: impl FnOnce(&O, LinkId)) {
         if let Some(owner) = self.owner() {
             f(&owner, self.link_id());
         }
     }
 
-    /// Handles RTU, or a message in its place.
+    /// Handles the RTU, or a message that arrives instead of the RTU.
     fn ready(&self) {
         if self.advance(Phase::Replied, Phase::Established) {
             self.notify(|o, id| o.established(id));
@@ -216,7 +216,7 @@ impl<O: Upcalls> Inner<O> {
         self.flush();
     }
 
-    /// Handles a reject of the peer; `error` is for a REQ of this end.
+    /// Handles a reject by the peer; `error` is the result of this end's REQ.
     fn rejected(&self, was: Phase, error: Error) {
         match was {
             Phase::New | Phase::Replied => self.refused(ECONNRESET.into()),
@@ -234,8 +234,7 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    /// Flushes posted requests, where the connection has ended, the owner has kept the endpoint,
-    /// and nothing else flushes.
+    /// Flushes posted requests of an ended connection whose owner has kept the endpoint.
     fn flush(&self) {
         if let Ok(qp) = self.qp() {
             qp.flush();
@@ -310,12 +309,13 @@ impl<O: Upcalls> Inner<O> {
         };
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
-        // If one of these fails, the connection manager is about to report the reason.
+        // If the disconnect or reject fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
             // The peer may not have been notified yet that the connection is established.
             Phase::Replied => id.reject(reason::CONSUMER),
-            // Not connected, or the drop of the link does the rest.
+            // Without a connection no message is needed; in other phases the drop of the link sends
+            // it.
             _ => Ok(()),
         };
     }
@@ -326,7 +326,8 @@ impl<O: Upcalls> Inner<O> {
         self.deferred_work(&self.connecting);
     }
 
-    /// Sends an MPA request. The id is taken out meanwhile, because this may take minutes.
+    /// Sends an MPA request. Takes the id out of its mutex meanwhile, because the call may take
+    /// minutes.
     fn connect(self: &Arc<Self>) {
         let Some(mut id) = self.id.lock().take() else {
             return;
@@ -334,7 +335,7 @@ impl<O: Upcalls> Inner<O> {
         let r = id.connect();
         let mut place = self.id.lock();
         if self.phase() == Phase::Leaving {
-            // found no id to disconnect by
+            // the concurrent disconnect found no id
             let _ = id.disconnect();
         }
         *place = Some(id);
@@ -362,7 +363,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
         }
         if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
-                // Fails if the RTU has arrived meanwhile, which has the same effect.
+                // The call fails if the RTU has arrived in the meantime, which has the same effect.
                 let _ = id.message_came();
             }
         }
@@ -382,20 +383,22 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Destroys the id if possible. Runs when the handle was dropped, and again after each change.
+    /// Destroys the id if possible. Runs after the drop of the handle, and after each later change
+    /// of state.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
         let owner = state.owner.take();
         let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
         drop(state);
         drop(owner);
-        // `decided` calls this again.
+        // `decided` queues this work again.
         if undecided {
             return;
         }
 
-        // A DREQ without a reply is repeated only while the id exists. So this waits for the reply,
-        // unless the wait has ended: `close` and the removal of the device call this again.
+        // A DREQ without a reply is repeated only while the id exists. So the id stays until the
+        // reply or the end of the wait: `close` and the removal of the device queue this work
+        // again.
         if was == Phase::Established {
             this.disconnect();
         }
@@ -404,7 +407,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // Waits for callbacks, which take the locks, so none is held.
+        // The drop waits for callbacks, which take the locks, so no lock is held.
         let id = this.id.lock().take();
         drop(id);
         let client = this.state.lock().client.take();
@@ -441,7 +444,7 @@ impl<O: Upcalls> CmEvents for Inner<O> {
                 _ => self.refused(ETIMEDOUT.into()),
             },
             CmEvent::DisconnectRequest => {
-                // If this cannot be sent, the peer repeats the request, and `ib_cm` replies.
+                // If the reject cannot be sent, the peer repeats the request, and `ib_cm` replies.
                 let _ = connection.disconnect_reply();
                 self.left(self.close());
             }
@@ -454,7 +457,7 @@ impl<O: Upcalls> CmEvents for Inner<O> {
 }
 
 /// Returns the errno of TCP's connect(2) for a REJ. `ESTALE`, `EMSGSIZE` (path MTU),
-/// `EAGAIN` (full backlog) and `ECONNABORTED` (no reply): retry.
+/// `EAGAIN` (full backlog) and `ECONNABORTED` (no reply): the caller retries.
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),
@@ -466,7 +469,7 @@ fn rejected(why: u32) -> Error {
     }
 }
 
-/// Receiver of an endpoint's events, also after the drop of the handle.
+/// Receiver of an endpoint's events, even after the drop of the link's handle.
 struct Events<O: Upcalls> {
     owner: ARef<O>,
     inner: Arc<Inner<O>>,

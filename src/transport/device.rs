@@ -23,7 +23,7 @@ impl Client for Devices {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
         let open = registry.open.ok_or(ENODEV)?;
-        // Allocates everything first: listeners must not be dropped under the lock.
+        // Allocates memory before taking the lock: listeners must not be dropped under the lock.
         let mut listens = vec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
         vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
@@ -49,10 +49,10 @@ impl Client for Devices {
         let at = registry.devices.iter().position(|l| l.device == *device);
         let entry = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
-        // Waits for requests in progress; no connections arrive afterwards.
+        // The drop waits for requests in progress; no connections arrive afterwards.
         drop(entry);
 
-        // No client can be added any more, so one pass reaches all, without the lock.
+        // No client can be added any more, so one pass without the lock reaches all clients.
         let mut from = 0;
         while let Some((key, client)) = next_client(device, from) {
             client.device_goes();
@@ -89,8 +89,8 @@ impl Drop for Service {
     fn drop(&mut self) {
         // Waits until all devices are released.
         drop(self.client.take());
-        // The registry itself is never dropped. The registry's collections are dropped here, even
-        // when empty.
+        // The static registry is never dropped, so its collections are dropped here, even when
+        // empty.
         let left = registry::lock().map(|mut registry| replace(&mut *registry, Registry::new()));
         drop(left);
         work::drain();

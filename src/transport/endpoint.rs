@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! End of an endpoint. The device's part of it is [`verbs::Endpoint`].
+//! End of an endpoint. [`verbs::Endpoint`] is the part at the device.
 
 use super::registry;
 use crate::memory::pinned::{Charged, Pinning};
@@ -13,12 +13,12 @@ use kernel::prelude::*;
 /// Delay before the first retry to destroy a QP that the driver has refused to destroy (ms). Each
 /// retry doubles this pause (ms).
 const PAUSE: u32 = 20;
-/// Number of times the delay doubles: up to 1.28 s.
+/// Number of times that [`PAUSE`] doubles: up to 1.28 s.
 const DOUBLINGS: u32 = 6;
 /// Delay before the RCU grace period that the destruction of a QP waits for is expedited (ms): more
 /// than the usual few ticks.
 const GRACE: u32 = 20;
-/// Number of refusals, in four seconds, after which the failure counts as permanent.
+/// Number of refusals, over 2.5 seconds, after which the failure counts as permanent.
 const MANY: u32 = 8;
 
 /// A QP with its posted buffers and blocks, which are destroyed together.
@@ -30,7 +30,7 @@ struct Resources {
 
 impl Destroy for Resources {
     /// Destroys the QP and releases all blocks. If the driver refuses, all memory that the device
-    /// may access stays, and so do the device and the owner, which keeps the module loaded.
+    /// may access, the device and the owner remain; the owner keeps the module loaded.
     fn destroy(mut self) -> Result<(), (Self, u32)> {
         if self.endpoint.close() {
             return Err((self, GRACE));
@@ -40,7 +40,7 @@ impl Destroy for Resources {
         match self.endpoint.into_queues() {
             Ok(queues) => queues.map_or((), registry::keep_queues),
             Err(endpoint) => {
-                // the QP accepts nothing more from a peer
+                // in the error state the QP accepts no more messages from the peer
                 endpoint.qp().to_error();
                 let pause = PAUSE << refused.min(DOUBLINGS);
                 let refused = refused.saturating_add(1);

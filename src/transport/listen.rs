@@ -32,7 +32,7 @@ impl<O: Acceptor> Listener for CmHandler<O> {
         let device = registry::lock()
             .ok()
             .and_then(|r| r.find(|d| incoming.is_at(d)));
-        // `None`: the device is being removed.
+        // `None` if the device is being removed.
         let Some(device) = device else {
             return Some(reason::NO_SERVICE);
         };
@@ -53,7 +53,7 @@ impl<O: Acceptor> Listener for CmHandler<O> {
             made: Cell::new(None),
         };
         let answer = match O::request(&request) {
-            // Used only if no link was made.
+            // The reject is sent only if the acceptor made no link.
             Verdict::Accepted => return Some(reason::NO_RESOURCES),
             Verdict::Reject => Some(reason::CONSUMER),
             Verdict::Unknown => Some(reason::NO_SERVICE),
@@ -84,10 +84,8 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     }
 }
 
-/// Number of ports.
 const PORTS: usize = 1 << 16;
 
-/// Starts listening at a port on a device.
 pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenId> {
     ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port), tcp_port(port))
 }
@@ -98,7 +96,7 @@ pub(crate) type Listening = DropInWorker<ListenedPort>;
 
 pub(crate) struct ListenedPort {
     number: u16,
-    /// Ending the listeners may call into the module.
+    /// The end of the listeners may call into the module.
     _module: ModuleRef,
 }
 
@@ -144,7 +142,7 @@ impl Destroy for ListenedPort {
                 let _ = registry.ports.remove(at);
             }
             drop(guard);
-            // Waits for requests in progress, which take the lock.
+            // The drop waits for requests in progress, which take the lock.
             drop(id);
         }
         Ok(())
@@ -164,7 +162,7 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
         if entry.listens.iter().any(|(number, _)| *number == port) {
             continue;
         }
-        // Allocates first: listeners must not be dropped under the lock.
+        // Allocates memory before taking the lock: listeners must not be dropped under the lock.
         vec::reserve(&mut entry.listens, PORTS, GFP_KERNEL)
             .and_then(|()| open(&entry.device, port))
             .map(|id| drop(entry.listens.push_within_capacity((port, id))))

@@ -42,9 +42,9 @@
 //! bytes are queued.
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
-//! `Endpoint::register` grants exists before a message posted after it arrives, and the bytes of
-//! a WRITE arrive before it, too. The bytes of a READ are in memory once it completes: the message
-//! that reports it must be posted after the completion.
+//! `Endpoint::register` grants exists before a message posted after it arrives, and the bytes of a
+//! WRITE also arrive before that message. The bytes of a READ are in memory once it completes: the
+//! message that reports it must be posted after the completion.
 //!
 //! **Space.** Transfers, registrations and invalidations take slots of the send queue, but leave
 //! some of them to messages (a quarter; invalidations leave an eighth). `ENOSPC`: retry after the
@@ -62,9 +62,9 @@
 //! is still accessed.
 //!
 //! **End of the peer's access.** The owner calls `Endpoint::invalidate` once the peer has reported
-//! the advert as done or given it up, or if the advert was never sent. Not earlier, because
-//! requests in flight at the peer would break the connection, and rxe might even copy bytes
-//! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
+//! the advert as done or given it up, or if the advert was never sent. An earlier call is wrong:
+//! the peer's requests in flight would break the connection, and rxe might even copy bytes after
+//! the call ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
 //! abort the connection.
 //!
 //! **When the connection breaks**, transfers fail. The memory of these blocks can be taken back
@@ -112,8 +112,8 @@ pub(crate) use crate::sys::rdma::send::{SendCompletion, Unacknowledged};
 use crate::sys::net::params;
 use crate::sys::rdma::cm::SERVICE_ID;
 
-/// Returns the TCP port of a port of SDP on iWARP. TCP's port of the same number is that of an
-/// `IPPROTO_SDP` listener's TCP socket.
+/// Returns the TCP port that iWARP uses for an SDP port. The TCP port of the same number belongs to
+/// the TCP socket of an `IPPROTO_SDP` listener.
 fn tcp_port(port: u16) -> u16 {
     port ^ params::iwarp_port_xor() as u16
 }

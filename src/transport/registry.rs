@@ -29,8 +29,8 @@ pub(super) struct Port {
 
 /// User of a device that is notified of its removal.
 pub(super) trait RemovalClient: Send + Sync + 'static {
-    /// Handles the removal of the device. Called a second time if the cleanup takes too long.
-    /// Context: process, without locks.
+    /// Handles the removal of the device. The registry calls it a second time if the cleanup takes
+    /// too long. Context: process, without locks.
     fn device_goes(self: Arc<Self>);
 }
 
@@ -60,7 +60,7 @@ pub(super) fn keep_queues(queues: QueueSet) {
     let surplus = (spare.len() > most).then(|| take(spare));
     let rest = vec::push(spare, most, queues, GFP_KERNEL).err();
     drop(registry);
-    // the drop waits for the device
+    // the drop of the queues waits for the device
     drop((surplus, rest));
 }
 
@@ -125,7 +125,7 @@ impl Registry {
         self.clients.as_mut()?.remove(&key)
     }
 
-    /// Returns the client of a device with the lowest key from `from` on, and that key.
+    /// Returns the client of a device with the lowest key from `from` on, and the client's key.
     pub(super) fn next_of(
         &mut self,
         device: &DeviceRef,

@@ -27,9 +27,9 @@ use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// Timeout of the first attempt to resolve a neighbour (ms); each further one is four times as
-/// long. `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same
-/// host does. Otherwise the neighbour is found only after the timeout.
+/// Timeout of the first attempt to resolve a neighbour (ms), quadrupled for each further attempt.
+/// `rdma_cm` misses a neighbour's reply that arrives before its wait begins, as on the same host.
+/// The next attempt, after this timeout, finds the neighbour.
 const FIRST_TRY: u32 = 10;
 
 /// Parameters of a search.
@@ -37,7 +37,7 @@ struct Query {
     source: Option<Address>,
     destination: Address,
     tos: Option<u8>,
-    /// Time limit for either half of the search (ms).
+    /// Time limit for each half of the search, address and route (ms).
     timeout_ms: u32,
     began: Instant<Monotonic>,
     /// Time until the search begins (ms).
@@ -47,7 +47,7 @@ struct Query {
 enum LookupState {
     /// No search has started, or the next attempt waits.
     Nothing,
-    /// Searching by the route with this id, or found.
+    /// The route with this id is being searched, or was found.
     By(RouteId),
     /// Cancelled.
     Over,
@@ -59,11 +59,11 @@ struct Lookup<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
     _module: ModuleRef,
-    /// True once the owner was notified of a result.
+    /// Set once the owner was notified of a result.
     notified: AtomicFlag,
     /// Set before the search begins.
     query: SetOnce<Query>,
-    /// Timeout of the next attempt (ms); one attempt at a time uses it.
+    /// Timeout of the next attempt (ms). Only one attempt runs at a time.
     next_try: Atomic<u32>,
     /// This mutex is not held when an id is dropped.
     #[pin]
@@ -109,7 +109,8 @@ impl<O: Upcalls> Lookup<O> {
 
     /// Tries to resolve the neighbour. Not called from a callback of the resolver.
     ///
-    /// Uses a new id each time: a reused one would wait for its own last callback, under the lock.
+    /// Each attempt uses a new id: a reused id would wait for its own last callback, under the
+    /// lock.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
         let query = self.query.as_ref().ok_or(EINVAL)?;
@@ -128,7 +129,7 @@ impl<O: Upcalls> Lookup<O> {
             last = core::mem::replace(&mut *id, LookupState::By(new));
         }
         drop(id);
-        // without the lock, like that of `new`: both wait for callbacks
+        // drops the id without the lock, like that of `new`: the drop waits for callbacks
         drop(last);
         begun.map_err(error)
     }
@@ -214,11 +215,11 @@ impl<O: Upcalls> Resolver<O> {
         self.search.id()
     }
 
-    /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before this returns.
+    /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before the call returns.
     ///
-    /// `source`: local address, `None` for that of the route; ports are ignored. `timeout_ms`: for
-    /// either half of the search. `tos`: the DSCP and ECN bits.
-    /// `pause`: time before the search (ms).
+    /// `source`: local address, `None` for that of the route; ports are ignored. `timeout_ms`:
+    /// limit for each half of the search. `tos`: the DSCP and ECN bits. `pause`: time before the
+    /// search (ms).
     ///
     /// # Errors
     ///
@@ -299,11 +300,12 @@ impl<O: Upcalls> Resolver<O> {
     }
 
     /// Sends the connection request. [`Upcalls::replied`] or [`Upcalls::refused`] follows,
-    /// possibly before this returns. `priority` selects the service level.
+    /// possibly before the call returns. `priority` selects the service level.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not resolved, or already requested. Other errors: those of sending.
+    /// `EINVAL`: the address is not resolved, or the connection is already requested. Errors of
+    /// sending.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
@@ -346,7 +348,7 @@ impl<O: Upcalls> Inner<O> {
         reads_out: u8,
         reads_in: u8,
     ) {
-        // Without an owner, the id will be destroyed, which rejects the peer.
+        // Without an owner, the workqueue destroys the id, which rejects the peer.
         let Some(owner) = self.owner() else { return };
         if self.phase() != Phase::Requested {
             return;

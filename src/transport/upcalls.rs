@@ -40,8 +40,8 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// The connection is established: messages can be sent.
     fn established(&self, link: LinkId);
 
-    /// The connection failed. `ESTALE`: the peer mistook the request for one of an older
-    /// connection, which it has dropped now; a retry may succeed.
+    /// The connection failed. `ESTALE`: the peer took the request for one of an older connection
+    /// and has now dropped that connection; a retry may succeed.
     fn refused(&self, link: LinkId, error: Error);
 
     /// The connection was ended by the peer (`by_peer`) or this end; posted requests are flushed.
@@ -55,7 +55,7 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
 
 /// Decision on a connection request.
 pub(crate) enum Verdict {
-    /// [`super::Request::create`] has made a link, which replies or has replied.
+    /// [`super::Request::create`] has made a link, which replies to the peer.
     Accepted,
     Reject,
     /// No listener at that port.

@@ -258,7 +258,6 @@ impl LocalLink {
         self.special.store(others | this, Relaxed);
     }
 
-    /// Counts a send call.
     #[inline]
     pub(crate) fn count_send(&self) {
         let n = self.sends.load(Relaxed);

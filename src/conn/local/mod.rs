@@ -85,7 +85,6 @@ pub(crate) enum LocalCell {
 }
 
 impl Connection {
-    /// Begins a local connection.
     pub(crate) fn begin_local(&mut self, end: KBox<LocalEnd>) {
         self.local = Some(Local {
             link: end.link.clone(),
@@ -164,7 +163,6 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Returns the local end of the connection, if it is local.
     #[inline]
     pub(crate) fn local_end<'a>(&'a self, lock: &'a mut Locked<'_>) -> Option<&'a mut LocalEnd> {
         let cell = self.under_lock(lock, &self.data().local);

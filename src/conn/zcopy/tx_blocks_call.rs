@@ -57,7 +57,6 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Returns the blocks of a waiting call.
     pub(super) fn of_call(&self) -> impl Iterator<Item = &TxBlock<M>> {
         self.iter().filter(|b| !b.is_detached())
     }

@@ -25,7 +25,6 @@ fn pages(r: Range) -> impl Iterator<Item = usize> {
     r.start / PAGE..r.end / PAGE
 }
 
-/// Begins a block of one range.
 fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
     r.begin([range].into_iter(), &owner)
 }

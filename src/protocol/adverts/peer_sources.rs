@@ -198,7 +198,6 @@ impl PeerSources {
         self.begun
     }
 
-    /// Returns true if READs are in flight.
     pub(crate) fn reading(&self) -> bool {
         self.adverts.iter().any(|a| a.reading > 0)
     }

@@ -78,7 +78,6 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         Some(item)
     }
 
-    /// Drops all but the first `count`.
     pub(super) fn truncate(&mut self, count: usize) {
         self.len = self.len().min(count) as u8;
     }

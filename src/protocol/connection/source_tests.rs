@@ -305,7 +305,6 @@ fn a_block_goes_pipelined_to_our_own_line_whatever_the_owner_has_chosen_since() 
     pair.event(Body::SendSm);
     assert_eq!(pair.sends_all(), [Mid::ModeChange]);
     assert_eq!(pair.end.send_mode(), Mode::Combined);
-    // and a block that is offered meanwhile
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends_all(), [Mid::ModeChange, Mid::SrcAvail]);
     assert_eq!(pair.end.send_mode(), Mode::Pipelined);

@@ -309,7 +309,6 @@ fn buffered_means_data_only() {
     pair.gets(mode(Mode::Buffered), 0).unwrap();
     let result = pair.gets(mode(Mode::Combined), 0);
     assert_eq!(result.unwrap_err(), Violation::ModeChange);
-    // There is nothing else to change.
     let result = Pair::new().gets(mode(Mode::Combined), 0);
     assert_eq!(result.unwrap_err(), Violation::ModeChange);
     for mode in [Mode::Buffered, Mode::Combined, Mode::Pipelined] {

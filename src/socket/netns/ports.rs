@@ -273,7 +273,6 @@ impl Ports {
         }
     }
 
-    /// Releases all claims of a socket.
     pub(in crate::socket) fn release(&mut self, id: usize) {
         self.ends_listening(id);
         self.let_go_of_tcp(id);

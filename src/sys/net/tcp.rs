@@ -30,7 +30,6 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// An empty name.
     pub(crate) const EMPTY: Self = Name {
         bytes: [0; NAME_LEN],
         len: 0,

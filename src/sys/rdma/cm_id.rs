@@ -13,9 +13,7 @@ use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Size of the private data of a REQ.
 pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
-/// Size of the private data of a REP.
 pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
 
 /// First of SDP's service IDs. The port is added to this value (IBA Annex A4).

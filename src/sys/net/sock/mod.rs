@@ -31,13 +31,10 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub(crate) enum Flag {
-    /// `SO_KEEPALIVE`.
     KeepOpen = c::sock_flags_SOCK_KEEPOPEN,
-    /// `SO_LINGER`.
     Linger = c::sock_flags_SOCK_LINGER,
     /// `SO_OOBINLINE`.
     UrgInline = c::sock_flags_SOCK_URGINLINE,
-    /// `SO_ZEROCOPY`.
     ZeroCopy = c::sock_flags_SOCK_ZEROCOPY,
 }
 
