@@ -141,7 +141,7 @@ impl Connection {
             Ok(None) => {}
             Err(_) => return Err(ENOBUFS),
         }
-        let is_part = self.records.as_ref().is_some_and(|r| !r.has_whole());
+        let is_part = self.records.as_ref().is_some_and(|r| !r.has_arrived());
         wakeups.add_if(!is_part, Wakeup::Readable);
         wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
         Ok(())

@@ -273,7 +273,7 @@ impl Connection {
     /// call can read a part of it.
     fn readable(&self) -> usize {
         match &self.records {
-            Some(records) if !records.has_whole() => 0,
+            Some(records) if !records.has_arrived() => 0,
             _ => self.rx.memory(),
         }
     }

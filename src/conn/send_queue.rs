@@ -196,6 +196,11 @@ impl SendQueue {
         Some(last)
     }
 
+    /// Lets the bytes of [`SendQueue::hold`] be sent.
+    pub(crate) fn publish(&mut self) {
+        self.end = self.chunks.back_mut().map_or(self.end, |last| last.end());
+    }
+
     /// Removes the bytes of [`SendQueue::hold`].
     pub(crate) fn rewind(&mut self) {
         while let Some(last) = self.chunks.back_mut().filter(|c| !c.is_open()) {

@@ -52,7 +52,6 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
 /// Creates the protocol state of a new connection with receive buffers of `size` bytes. `peer`: the
 /// peer's receive size, MaxAdverts and credits.
 pub(crate) fn protocol(
-    sk: &SdpSock,
     endpoint: &Endpoint,
     size: u32,
     peer: (u32, u16, u16),
@@ -66,7 +65,7 @@ pub(crate) fn protocol(
         posted: endpoint.posted_receives(),
         credits,
         desired_remote_size: LARGE_CHUNK as u32,
-        zero_copy: match endpoint.mapper().most_pages() == 0 || sk.is_seqpacket() {
+        zero_copy: match endpoint.mapper().most_pages() == 0 {
             true => ZeroCopy::Off,
             false => ZeroCopy::On,
         },

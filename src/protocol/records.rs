@@ -57,6 +57,8 @@ pub struct Records {
     left: u32,
     /// Number of whole messages that are not read.
     whole: usize,
+    /// Set while a call READs the first message from an advert, and has taken its header.
+    is_read: bool,
 }
 
 impl Records {
@@ -69,6 +71,7 @@ impl Records {
             have: 0,
             left: 0,
             whole: 0,
+            is_read: false,
         })
     }
 
@@ -119,13 +122,47 @@ impl Records {
         self.have > 0 || self.left > 0
     }
 
-    /// Returns true if a whole message is unread.
-    pub fn has_whole(&self) -> bool {
+    /// Returns true if a whole message has arrived that is not read to its end.
+    pub fn has_arrived(&self) -> bool {
         self.whole > 0
+    }
+
+    /// Returns true if the next call can read a whole message.
+    pub fn has_whole(&self) -> bool {
+        self.whole > 0 && !self.is_read
+    }
+
+    /// Returns true if the next `bytes` of the stream are one whole message, whose header has
+    /// arrived.
+    pub fn awaits(&self, bytes: u32) -> bool {
+        let len = RecordHeader::parse(self.header).len;
+        self.have == 0 && self.left == bytes && len == bytes
+    }
+
+    /// Returns true while a call READs the first message.
+    pub fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// A call takes the header of the message that the stream [awaits](Self::awaits).
+    pub fn begin_read(&mut self) {
+        self.is_read = true;
+    }
+
+    /// Returns true if a call that has begun to read the first message has to wait for its end.
+    pub fn awaits_end(&self) -> bool {
+        self.is_read && self.whole == 0
+    }
+
+    /// Counts bytes of the last message that a call READs.
+    pub fn passed(&mut self, bytes: u32) {
+        self.left = self.left.saturating_sub(bytes);
+        self.whole = self.whole.saturating_add(usize::from(self.left == 0));
     }
 
     /// Counts a message as read.
     pub fn taken(&mut self) {
         self.whole = self.whole.saturating_sub(1);
+        self.is_read = false;
     }
 }

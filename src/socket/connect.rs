@@ -306,7 +306,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         .record(&service, ack.max_adverts);
     let endpoint = c.endpoint.as_ref().ok_or(ECONNABORTED)?;
     let peer = (ack.actual_receive_size, ack.max_adverts, ack.bufs);
-    let mut protocol = setup::protocol(sk, endpoint, c.rx_buffers.size(), peer);
+    let mut protocol = setup::protocol(endpoint, c.rx_buffers.size(), peer);
     if endpoint.qp().is_iwarp() {
         // MPA: the connector sends first
         protocol.greet();

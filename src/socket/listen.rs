@@ -299,7 +299,7 @@ fn prepare(
             false => hello.bufs,
         };
         let peer = (hello.local_receive_size, hello.adverts(), credits);
-        c.protocol = Some(setup::protocol(child, &parts.endpoint, parts.size, peer));
+        c.protocol = Some(setup::protocol(&parts.endpoint, parts.size, peer));
         c.records = Records::new(ack.max_message, hello.max_message);
         c.slot = Some(slot.clone());
         parts.install(&mut c);

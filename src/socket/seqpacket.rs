@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! sendmsg(2) and recvmsg(2) of `SOCK_SEQPACKET`: a message is sent and received whole, or not at
-//! all. All bytes are copied. [`Records`] describes the stream.
+//! all. [`Records`] describes the stream.
+//!
+//! A message that is worth it is sent as one block of the caller's memory behind its header. The
+//! peer's reader fetches the block if its buffer is large enough, else all bytes are copied.
 //!
 //! A message is accepted if the send buffer has any space, as on AF_UNIX. So poll(2) and send(2)
 //! agree, and the queue exceeds `SO_SNDBUF` by one message at most.
 
-use super::call::{request_space, Space};
+use super::call::{may_choose, request_space, wait_for_space, Queued, Space};
 use super::receive_call::{ended, nothing};
 use super::send::{commit, make, wait_connected};
-
 use crate::conn::events::last_check;
 use crate::conn::local::{LocalEnd, Special};
 use crate::conn::send_queue::LARGE_CHUNK;
-use crate::conn::SdpSock;
+use crate::conn::zcopy::memory::LEAST;
+use crate::conn::zcopy::policy::SMALLEST;
+use crate::conn::zcopy::send::send_message;
+use crate::conn::zcopy::LEAST_TRANSFER;
+use crate::conn::{zcopy, SdpSock};
 use crate::memory::pressure;
 use crate::protocol::{RecordHeader, Records, RECORD_HEADER};
 use crate::sys::bindings as c;
@@ -22,32 +28,22 @@ use crate::sys::errno::{EAGAIN, ECONNRESET, EFAULT, EMSGSIZE, ENOTCONN, EOPNOTSU
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
+use crate::sys::time::nanoseconds;
 use core::array::IntoIter;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// Bytes of a message that are not queued.
+/// A message that is sent.
 struct Rest<'m, 'a> {
+    sk: &'m SdpSock,
+    /// Bytes of the header that are not queued.
     header: IntoIter<u8, RECORD_HEADER>,
     message: &'m mut SendMsg<'a>,
-}
-
-impl Rest<'_, '_> {
-    fn len(&mut self) -> usize {
-        self.header.len().saturating_add(self.message.remaining())
-    }
-
-    /// Moves the next bytes to `to`, as many as fit. Returns their number, or `EFAULT`.
-    fn take(&mut self, to: &mut [u8]) -> Result<usize> {
-        let n = to.len().min(self.len());
-        let to = to.get_mut(..n).unwrap_or_default();
-        let (first, rest) = to.split_at_mut(self.header.len().min(n));
-        first.fill_with(|| self.header.next().unwrap_or_default());
-        match self.message.take(rest) == rest.len() {
-            true => Ok(n),
-            false => Err(EFAULT.into()),
-        }
-    }
+    notice: Option<&'m ZerocopyCompletion>,
+    timeout: isize,
+    /// Set until the message is offered as a block.
+    zcopy: bool,
+    copied: bool,
 }
 
 /// sendmsg(2).
@@ -61,155 +57,204 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     }
     let mut lock = sk.lock();
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
-    let mut r = wait_connected(sk, &mut lock, &mut timeout);
+    let connected = wait_connected(sk, &mut lock, &mut timeout);
     let notice = ZerocopyCompletion::begin(message, sk)?;
-    if r.is_ok() {
-        r = send_whole(sk, &mut lock, message, timeout);
-    }
+    let header = RecordHeader {
+        len: len as u32,
+        ends_record: flags & c::MSG_EOR != 0,
+    };
+    let mut rest = Rest {
+        sk,
+        header: header.encode().into_iter(),
+        message,
+        notice: notice.as_ref(),
+        timeout,
+        zcopy: false,
+        copied: true,
+    };
+    let r = connected.and_then(|()| rest.send(&mut lock, len));
+    let copied = rest.copied;
     if let Some(notice) = notice.filter(|_| message.taken() > 0) {
-        notice.sent(true);
+        notice.sent(copied);
     }
     r.map(|()| len).map_err(|e| sk.stream_error(e, flags))
 }
 
-fn send_whole(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    mut timeout: isize,
-) -> Result {
-    let len = message.remaining();
-    let most = sk.with(|c| c.records.as_ref().map(Records::peer_most));
-    if len > most.ok_or(EPIPE)? as usize {
-        return Err(EMSGSIZE.into());
+impl Rest<'_, '_> {
+    fn len(&mut self) -> usize {
+        self.header.len().saturating_add(self.message.remaining())
     }
-    let header = RecordHeader {
-        len: len as u32,
-        ends_record: message.flags() & c::MSG_EOR != 0,
-    };
-    match sk.local_end(lock) {
-        Some(end) => end.link.count_send(),
-        None => sk.with(|c| c.stats.send_calls += 1),
+
+    /// Returns the number of bytes that need space now.
+    fn chunk(&mut self) -> usize {
+        match self.zcopy {
+            true => RECORD_HEADER,
+            false => self.len(),
+        }
     }
-    loop {
-        let seq = sk.event_seq();
-        if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
-            return Err(EPIPE.into());
+
+    /// Moves the next bytes to `to`, as many as fit; only the header if a block follows. Returns
+    /// their number, or `EFAULT`.
+    fn take(&mut self, to: &mut [u8]) -> Result<usize> {
+        let n = to.len().min(self.chunk());
+        let to = to.get_mut(..n).unwrap_or_default();
+        let (first, rest) = to.split_at_mut(self.header.len().min(n));
+        first.fill_with(|| self.header.next().unwrap_or_default());
+        match self.message.take(rest) == rest.len() {
+            true => Ok(n),
+            false => Err(EFAULT.into()),
         }
-        if len == 0 {
-            return Ok(());
+    }
+
+    /// Sends a message of `len` bytes.
+    fn send(&mut self, lock: &mut Locked<'_>, len: usize) -> Result {
+        let sk = self.sk;
+        let most = sk.with(|c| c.records.as_ref().map(Records::peer_most));
+        if len > most.ok_or(EPIPE)? as usize {
+            return Err(EMSGSIZE.into());
         }
-        let header = header.encode().into_iter();
-        let mut rest = Rest { header, message };
-        if let Some(end) = sk.local_end(lock) {
-            let mut is_sent = write(sk, end, &mut rest)?;
-            if !is_sent {
-                let _ = request_space(sk, timeout == 0);
-                is_sent = write(sk, end, &mut rest)?;
+        match sk.local_end(lock) {
+            Some(end) => end.link.count_send(),
+            None => sk.with(|c| c.stats.send_calls += 1),
+        }
+        let worth = match self.notice {
+            Some(_) => len >= LEAST,
+            None => len >= LEAST_TRANSFER && self.timeout != 0 && sk.with(|c| c.chooses_zcopy(len)),
+        };
+        self.zcopy = worth && may_choose(self.message) && sk.prepare_zcopy();
+        let is_timed = len >= SMALLEST && self.timeout != 0 && self.notice.is_none();
+        let start = is_timed.then(nanoseconds);
+        loop {
+            let seq = sk.event_seq();
+            if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
+                return Err(EPIPE.into());
             }
-            if is_sent {
+            if len == 0 {
                 return Ok(());
             }
-            timeout = match pressure::is_exhausted() {
-                true => sk.wait_for_local_memory(lock, seq, timeout)?,
-                false if timeout == 0 => return Err(EAGAIN.into()),
-                false => sk.wait_local(lock, seq, timeout)?,
-            };
-            continue;
+            let (mut wanted, poll) = (None, self.timeout == 0);
+            let queued = last_check(
+                self.queue(lock),
+                |queued| matches!(queued, Ok(Queued::Full | Queued::NoMemory)),
+                || wanted = request_space(sk, poll),
+                || self.queue(lock),
+            );
+            self.timeout = match queued? {
+                Queued::Some => break,
+                Queued::NoMemory => sk.wait_for_local_memory(lock, seq, self.timeout)?,
+                Queued::Full if poll => return Err(EAGAIN.into()),
+                Queued::Full => wait_for_space(sk, lock, seq, self.timeout)?,
+            }
         }
-        let (mut space, mut wanted, size) = (Space::default(), None, rest.len());
-        let found = sk.with(|c| space.find(sk, c, size));
-        let found = last_check(
-            found,
-            |found| matches!(found, Ok(false)),
-            || wanted = request_space(sk, timeout == 0),
-            || sk.with(|c| space.find(sk, c, size)),
-        )?;
-        if found {
-            return queue(sk, &mut rest, space);
-        } else if timeout == 0 {
-            return Err(EAGAIN.into());
+        if let Some(start) = start {
+            sk.connection().has_sent(len, len, start);
         }
-        sk.connection().stats.memory_waits += 1;
-        timeout = sk.wait(lock, seq, timeout)?;
+        Ok(())
     }
-}
 
-/// Queues and sends a message, which begins in the given space.
-fn queue(sk: &SdpSock, rest: &mut Rest<'_, '_>, mut space: Space) -> Result {
-    let r = loop {
-        let mut chunk = match space.chunk.take().map_or_else(|| make(sk, &mut space), Ok) {
-            Ok(chunk) => chunk,
-            Err(e) => break Err(e),
-        };
-        let taken = rest.take(chunk.room());
-        let left = rest.len();
-        match taken {
-            Ok(n) if left == 0 => break commit(sk, chunk, n, false, false),
-            Ok(n) => sk.with(|c| {
-                c.tx.hold(chunk, n);
+    /// Sends the message as a block behind its queued header. Returns false if it is to be copied.
+    fn send_block(&mut self, lock: &mut Locked<'_>) -> Result<bool> {
+        let timeout = &mut self.timeout;
+        let is_next = core::mem::take(&mut self.zcopy) && self.header.len() == 0;
+        let sent = is_next && send_message(self.sk, lock, self.message, self.notice, timeout)?;
+        self.copied = !sent;
+        Ok(sent)
+    }
+
+    /// Queues and sends the message, if there is any space.
+    fn queue(&mut self, lock: &mut Locked<'_>) -> Result<Queued> {
+        let sk = self.sk;
+        if sk.local_end(lock).is_some() {
+            return self.write(lock);
+        }
+        let (mut space, size) = (Space::default(), self.chunk());
+        if !sk.with(|c| space.find(sk, c, size))? {
+            return Ok(Queued::Full);
+        }
+        let r = loop {
+            let mut chunk = match space.chunk.take().map_or_else(|| make(sk, &mut space), Ok) {
+                Ok(chunk) => chunk,
+                Err(e) => break Err(e),
+            };
+            let taken = self.take(chunk.room());
+            let left = self.len();
+            match taken {
+                Ok(n) if left == 0 => break commit(sk, chunk, n, false, false),
+                _ => sk.with(|c| c.tx.hold(chunk, taken.unwrap_or(0))),
+            }
+            match taken.and_then(|_| self.send_block(lock)) {
+                Ok(false) => {}
+                r => break r.map(|_| ()),
+            }
+            sk.with(|c| {
                 space.size = left.next_power_of_two().min(LARGE_CHUNK);
                 space.chunk = c.tx.open(space.size);
                 space.mapper = c.mapper();
-            }),
+            });
+        };
+        if r.is_err() {
+            sk.with(|c| c.tx.rewind());
+            self.message.give_back(self.message.taken());
+        }
+        r.map(|()| Queued::Some)
+    }
+
+    /// As [`Self::queue`], on a local connection.
+    fn write(&mut self, lock: &mut Locked<'_>) -> Result<Queued> {
+        let sk = self.sk;
+        let LocalEnd { link, writer, .. } = sk.local_end(lock).ok_or(EPIPE)?;
+        let special = link.has(Special::Send);
+        let (idle, is_full) = (link.unsent() == 0, link.space(sk, writer.position()) == 0);
+        if !idle && pressure::is_exhausted() {
+            return Ok(Queued::NoMemory);
+        }
+        if is_full || special && link.has_enough_unsent(sk) {
+            return Ok(Queued::Full);
+        }
+        if link.peer_is_closed() {
+            // as on TCP, the peer's reset comes behind the bytes
+            let all = self.message.remaining();
+            self.message.advance(all);
+            link.has_written(false);
+            return Ok(Queued::Some);
+        }
+        let header = self.header.clone();
+        let mut r = Ok(false);
+        while matches!(r, Ok(false)) && self.len() > 0 {
+            let LocalEnd { writer, .. } = sk.local_end(lock).ok_or(EPIPE)?;
+            let size = if idle { self.chunk() } else { LARGE_CHUNK };
+            let size = size.next_power_of_two().clamp(2048, LARGE_CHUNK);
+            let extended = match writer.space().is_empty() {
+                true => writer.extend(size, GFP_KERNEL),
+                false => Ok(()),
+            };
+            let taken = extended.and_then(|()| self.take(writer.space()));
+            let filled = taken.map(|n| writer.fill(n));
+            r = filled.and_then(|()| self.send_block(lock));
+        }
+        let LocalEnd { link, writer, .. } = sk.local_end(lock).ok_or(EPIPE)?;
+        match r {
+            Ok(true) => {}
+            Ok(false) => {
+                if special {
+                    link.watch_progress(sk);
+                }
+                let waits = writer.publish(0);
+                link.has_written(waits);
+            }
             Err(e) => {
-                sk.with(|c| c.tx.hold(chunk, 0));
-                break Err(e);
+                writer.rewind();
+                self.message.give_back(self.message.taken());
+                self.header = header;
+                // `ENOSPC`: too many segments, or the peer has just been closed
+                return match e == ENOSPC {
+                    true => Ok(Queued::Full),
+                    false => Err(e),
+                };
             }
         }
-    };
-    if r.is_err() {
-        sk.with(|c| c.tx.rewind());
-        rest.message.give_back(rest.message.taken());
+        Ok(Queued::Some)
     }
-    r
-}
-
-/// Writes a message to the peer's queue on a local connection. Returns false if there is no space.
-fn write(sk: &SdpSock, end: &mut LocalEnd, rest: &mut Rest<'_, '_>) -> Result<bool> {
-    let LocalEnd { link, writer, .. } = end;
-    let special = link.has(Special::Send);
-    let (idle, is_full) = (link.unsent() == 0, link.space(sk, writer.position()) == 0);
-    if is_full || special && link.has_enough_unsent(sk) || !idle && pressure::is_exhausted() {
-        return Ok(false);
-    }
-    if link.peer_is_closed() {
-        // as on TCP, the peer's reset comes behind the bytes
-        let all = rest.message.remaining();
-        rest.message.advance(all);
-        link.has_written(false);
-        return Ok(true);
-    }
-    let header = rest.header.clone();
-    let r = loop {
-        let left = rest.len();
-        if left == 0 {
-            break Ok(());
-        }
-        let size = if idle { left } else { LARGE_CHUNK };
-        let size = size.next_power_of_two().clamp(2048, LARGE_CHUNK);
-        let extended = match writer.space().is_empty() {
-            true => writer.extend(size, GFP_KERNEL),
-            false => Ok(()),
-        };
-        match extended.and_then(|()| rest.take(writer.space())) {
-            Ok(n) => writer.fill(n),
-            Err(e) => break Err(e),
-        }
-    };
-    if let Err(e) = r {
-        writer.rewind();
-        rest.message.give_back(rest.message.taken());
-        rest.header = header;
-        // `ENOSPC`: too many segments, or the peer has just been closed
-        return if e == ENOSPC { Ok(false) } else { Err(e) };
-    }
-    if special {
-        link.watch_progress(sk);
-    }
-    let waits = writer.publish(0);
-    link.has_written(waits);
-    Ok(true)
 }
 
 /// recvmsg(2).
@@ -222,20 +267,28 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         return Err(EOPNOTSUPP.into());
     }
     let mut timeout = sk.receive_timeout(to.flags() & c::MSG_DONTWAIT != 0);
+    let peek = to.flags() & c::MSG_PEEK != 0;
     let mut looked = false;
     loop {
         let seq = sk.event_seq();
         // Checked before the queue: messages that arrived before the end are in the queue then.
         let ended = ended(sk);
-        let mut found = sk.with(|c| c.has_message());
+        let (mut found, advert) = sk.with(|c| (c.has_message(), c.next_advert()));
         let end = sk.local_end(&mut lock);
         let is_local = end.is_some();
         if let Some(end) = end.filter(|_| !found) {
             end.link.await_bytes();
             found = end.link.readable() > 0;
         }
-        if found {
-            return take(sk, &mut lock, to);
+        // an advert is next only without a message
+        let reads = advert.is_some_and(|len| !peek && timeout != 0 && to.space() >= len as usize);
+        if advert.is_some() && !reads {
+            zcopy::recv::refuse(sk);
+        }
+        if found || reads {
+            if let Some(n) = take(sk, &mut lock, to, reads)? {
+                return Ok(n);
+            }
         }
         if (ended || timeout == 0) && !looked && !is_local {
             // completions may have arrived without a notification
@@ -255,44 +308,65 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
 }
 
 /// Copies the first message, of which all bytes have arrived, and removes it unless the call peeks.
-/// Bytes without space are dropped.
-fn take(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>) -> Result<usize> {
+/// Bytes without space are dropped. `reads`: READs the message, which is in an advert of the peer
+/// behind its header. `None`: the advert is refused or cancelled, and its bytes arrive as Data.
+fn take(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    to: &mut RecvMsg<'_>,
+    reads: bool,
+) -> Result<Option<usize>> {
     let flags = to.flags();
     let peek = flags & c::MSG_PEEK != 0;
+    let mut call = Take {
+        sk,
+        to,
+        peek: peek || reads,
+        at: 0,
+        fault: false,
+    };
     let mut header = [0; RECORD_HEADER];
-    let mut unset = header.iter_mut();
-    let mut at = visit(sk, lock, (0, RECORD_HEADER), peek, |bytes| {
-        for (from, to) in bytes.iter().zip(&mut unset) {
-            *to = *from;
-        }
-    })?;
+    call.visit(lock, RECORD_HEADER, Some(&mut header))?;
     let RecordHeader { len, ends_record } = RecordHeader::parse(header);
+    let len = len as usize;
+    let fits = len.min(call.to.space());
+    let mut read = 0;
+    if reads {
+        let Some(n) = zcopy::recv::read(sk, lock, call.to, len) else {
+            return Ok(None);
+        };
+        (read, call.peek, call.at) = (n, false, 0);
+    }
+    call.visit(lock, fits.saturating_sub(read), None)?;
+    if !peek {
+        call.discard(lock, len.saturating_sub(fits))?;
+    }
+    let fault = call.fault;
     match sk.local_end(lock) {
         Some(end) => end.link.count_receive(),
-        None => sk.with(|c| {
+        None => {
+            let mut c = sk.connection();
             c.stats.receive_calls += 1;
             if let Some(records) = c.records.as_mut().filter(|_| !peek) {
                 records.taken();
             }
-        }),
-    }
-    let len = len as usize;
-    let (fits, mut given) = (len.min(to.space()), 0usize);
-    at = visit(sk, lock, (at, fits), peek, |bytes| {
-        given = given.saturating_add(to.give(bytes));
-    })?;
-    if !peek {
-        visit(sk, lock, (at, len.saturating_sub(fits)), peek, |_| ())?;
-    }
-    if sk.local_end(lock).is_none() {
-        // posted buffers of the last message may suffice no more
-        let mut c = sk.connection();
-        match c.wants_refill(sk) {
-            true => c.progress(),
-            false => sk.set_memory(c.rx.memory(), c.tx.queued()),
+            // posted buffers of the last message may suffice no more
+            match c.wants_refill(sk) {
+                true => c.progress(),
+                false => sk.set_memory(c.rx.memory(), c.tx.queued()),
+            }
+            if reads {
+                c.leave_advert();
+            }
+            let others = reads && c.has_message(); // arrived during the READ
+            drop(c);
+            if others {
+                sk.wake();
+                sk.data_ready();
+            }
         }
     }
-    if given < fits {
+    if fault {
         return Err(EFAULT.into());
     }
     if ends_record {
@@ -301,56 +375,99 @@ fn take(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>) -> Result<usi
     if fits < len {
         to.set_result_flag(c::MSG_TRUNC);
     }
-    Ok(match flags & c::MSG_TRUNC {
+    Ok(Some(match flags & c::MSG_TRUNC {
         0 => fits,
         _ => len,
-    })
+    }))
 }
 
-/// Calls `f` with the parts of `n` unread bytes, which begin `ahead` bytes behind the next one, and
-/// removes them unless the call peeks. Returns the place of the bytes behind them.
-///
-/// `ECONNRESET`: there are fewer bytes, which no whole message has.
-fn visit(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    (mut ahead, mut n): (usize, usize),
+/// Unread bytes that a call takes.
+struct Take<'m, 'a> {
+    sk: &'m SdpSock,
+    to: &'m mut RecvMsg<'a>,
+    /// Set if the bytes stay unread.
     peek: bool,
-    mut f: impl FnMut(&[u8]),
-) -> Result<usize> {
-    while n > 0 {
-        let size = if let Some(end) = sk.local_end(lock) {
-            let Found::Bytes(bytes) = end.reader.at(ahead) else {
-                return Err(ECONNRESET.into());
+    /// Number of bytes that were visited and stay unread.
+    at: usize,
+    /// Set once the caller's memory could not be written: the rest of the message is dropped.
+    fault: bool,
+}
+
+impl Take<'_, '_> {
+    /// Gives the next `n` bytes to the caller, or to `header`.
+    ///
+    /// Errors: `ECONNRESET`: there are fewer bytes, which no whole message has. `ENOMEM`.
+    fn visit(
+        &mut self,
+        lock: &mut Locked<'_>,
+        mut n: usize,
+        mut header: Option<&mut [u8; RECORD_HEADER]>,
+    ) -> Result {
+        let sk = self.sk;
+        let mut have = 0usize;
+        while n > 0 {
+            let mut give = |this: &mut Self, bytes: &[u8]| {
+                let bytes = bytes.get(..n).unwrap_or(bytes);
+                match &mut header {
+                    Some(header) => {
+                        let to = header.iter_mut().skip(have);
+                        to.zip(bytes).for_each(|(to, from)| *to = *from);
+                        have = have.saturating_add(bytes.len());
+                    }
+                    None if this.fault => {}
+                    None => this.fault = this.to.give(bytes) < bytes.len(),
+                }
+                bytes.len()
             };
-            let bytes = bytes.get(..n).unwrap_or(bytes);
-            f(bytes);
-            let size = bytes.len();
-            if !peek {
-                end.consume(size);
+            let size = if let Some(end) = sk.local_end(lock) {
+                match end.reader.at(self.at) {
+                    Found::Bytes(bytes) => {
+                        let size = give(self, bytes);
+                        if !self.peek {
+                            end.consume(size);
+                        }
+                        size
+                    }
+                    Found::Block { start, offset, len } => {
+                        let how = (self.peek, self.fault);
+                        match end.give_block(self.to, (start, offset), n.min(len), how) {
+                            Err(e) if e == EFAULT.into() => {
+                                self.fault = true;
+                                0
+                            }
+                            size => size?,
+                        }
+                    }
+                    Found::Nothing => return Err(ECONNRESET.into()),
+                }
+            } else {
+                let taken = sk.with(|c| {
+                    let next = c.rx.unread.position();
+                    c.rx.take(next.wrapping_add(self.at as u64))
+                });
+                let (memory, range) = taken.ok_or(ECONNRESET)?;
+                let size = give(self, memory.bytes().get(range).unwrap_or_default());
+                let mut c = sk.connection();
+                if self.peek {
+                    c.rx.put_back(memory);
+                } else if let Some(empty) = c.rx.consumed(memory, size) {
+                    c.recycle(empty);
+                }
+                size
+            };
+            n = n.saturating_sub(size);
+            if self.peek {
+                self.at = self.at.saturating_add(size);
             }
-            size
-        } else {
-            let taken = sk.with(|c| {
-                let next = c.rx.unread.position();
-                c.rx.take(next.wrapping_add(ahead as u64))
-            });
-            let (memory, range) = taken.ok_or(ECONNRESET)?;
-            let bytes = memory.bytes().get(range).unwrap_or_default();
-            let bytes = bytes.get(..n).unwrap_or(bytes);
-            f(bytes);
-            let (size, mut c) = (bytes.len(), sk.connection());
-            if peek {
-                c.rx.put_back(memory);
-            } else if let Some(empty) = c.rx.consumed(memory, size) {
-                c.recycle(empty);
-            }
-            size
-        };
-        n = n.saturating_sub(size);
-        if peek {
-            ahead = ahead.saturating_add(size);
         }
+        Ok(())
     }
-    Ok(ahead)
+
+    /// Drops the next `n` bytes.
+    fn discard(&mut self, lock: &mut Locked<'_>, n: usize) -> Result {
+        let before = core::mem::replace(&mut self.fault, true);
+        let r = self.visit(lock, n, None);
+        self.fault = before;
+        r
+    }
 }

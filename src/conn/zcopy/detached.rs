@@ -96,7 +96,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
     let mut c = sk.connection();
     // the peer may have returned blocks, or its sink advert, during pinning
     let fits = match user {
-        BlockUser::Call => c.next_size(left) > 0,
+        BlockUser::Call | BlockUser::Message => c.next_size(left) > 0,
         _ => c.zcopy.blocks.has_space(),
     };
     if !fits {
@@ -119,7 +119,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
     };
     let size = u32::try_from(len).unwrap_or(0);
     let mut advert = Advert::unregistered(posted, size, z.next_cookie());
-    if user == BlockUser::Call {
+    if matches!(user, BlockUser::Call | BlockUser::Message) {
         stats.direct_queued += u64::from(z.blocks.is_sending());
     } else {
         if z.detached_skips.skip() {
@@ -130,6 +130,8 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
             p.set_pipelined(true);
         }
     }
+    // with the header of a message
+    tx.publish();
     // the check above has found space
     let _ = z.blocks.push(advert, memory.first, tx.end(), user);
     // corked bytes are sent before the block

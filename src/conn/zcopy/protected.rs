@@ -191,6 +191,8 @@ pub(crate) fn move_away(sk: &SdpSock) {
         }
         c.progress();
         drop(c);
+        // the call of a message
+        sk.wake();
         if let Some(memory) = lost {
             sk.keep(memory);
         }

@@ -9,6 +9,7 @@ use super::memory::PinnedCall;
 use super::transfer::Transfer;
 use super::waiting::{AfterSleep, FatalSignal, Waiting};
 use super::{by_read, LEAST_TRANSFER, MOST_ADVERT_TIME};
+use crate::protocol::Records;
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
@@ -137,19 +138,25 @@ pub(crate) fn refuse(sk: &SdpSock) {
 /// Reads the peer's advert into the call's buffer, if it is next in the stream. Returns the number
 /// of bytes; 0: the connection was lost, and the error stays pending. `None`: no advert, or a
 /// refused one, whose bytes arrive as Data.
+///
+/// An advert of a whole message is read with its header. If the peer then cancels the advert, the
+/// rest of the message is in the queue when this function returns, unless the connection was lost.
 pub(crate) fn read(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     to: &mut RecvMsg<'_>,
     most: usize,
 ) -> Option<usize> {
-    let (there, can_read) = {
+    let (there, can_read, whole) = {
         let c = sk.connection();
         let there = c.next_advert()?;
         let can = by_read() && c.endpoint.as_ref().is_some_and(|e| e.can_read());
-        (there, can)
+        (there, can, c.records.is_some())
     };
-    let little = LEAST_TRANSFER.min(there as usize);
+    let little = match whole {
+        true => there as usize,
+        false => LEAST_TRANSFER.min(there as usize),
+    };
     let want = most.min(there as usize);
     let memory = match can_read && want >= little {
         true => {
@@ -180,17 +187,21 @@ pub(crate) fn read(
     sk.taken_back(lock, memory);
     // bytes read before the loss are returned to the program, like bytes of Data
     to.skip(done);
-    (done > 0 || lost).then_some(done)
+    (done > 0 || lost || whole).then_some(done)
 }
 
-/// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends the wait
-/// earlier, after a delay.
+/// Waits until the READs are complete and the message has arrived, or the connection is lost. Only
+/// a fatal signal ends the wait earlier, after a delay.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     let mut dying = FatalSignal::new();
     loop {
         let seq = sk.event_seq();
-        let reading = |r: &Transfer<_>| !r.is_complete() && !r.lost;
-        if !sk.connection().zcopy.reading.as_ref().is_some_and(reading) {
+        let waits = sk.with(|c| {
+            let rest = c.records.as_ref().is_some_and(Records::awaits_end);
+            let reading = |r: &Transfer<_>| (rest || !r.is_complete()) && !r.lost;
+            c.zcopy.reading.as_ref().is_some_and(reading)
+        });
+        if !waits {
             return;
         }
         if !dying.sleep(sk, lock, seq, FOREVER as usize) {
@@ -215,6 +226,7 @@ fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
         return false;
     };
     z.reading = Some(Transfer::new(posted, len, z.next_cookie()));
+    c.take_header();
     c.progress();
     drop(c);
     true

@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::{by_write, Posted, Zcopy, LEAST_TRANSFER};
-use crate::protocol::Block;
+use crate::protocol::{Block, RECORD_HEADER};
 use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;
 use kernel::prelude::*;
@@ -76,14 +76,29 @@ impl Connection {
 
 /// Adverts of the peer.
 impl Connection {
-    /// Returns the number of bytes in the peer's next advert, if no call reads it yet.
+    /// Returns the number of bytes in the peer's next advert, if no call reads it yet. On a
+    /// connection with messages, the advert is all of a message, and its header is unread.
     pub(crate) fn next_advert(&self) -> Option<u32> {
-        if self.rx.unread.bytes() > 0 || self.zcopy.reading.is_some() {
-            return None;
-        }
-        match self.protocol.as_ref()?.source_bytes() {
-            0 => None,
-            n => Some(n),
+        let n = self.protocol.as_ref()?.source_bytes();
+        let header = match &self.records {
+            Some(records) if records.is_read() => return None,
+            Some(_) => RECORD_HEADER,
+            None => 0,
+        };
+        let is_next = self.rx.unread.bytes() == header && self.zcopy.reading.is_none();
+        (n > 0 && is_next).then_some(n)
+    }
+
+    /// Takes the header of the message in the peer's advert, which a call READs.
+    pub(super) fn take_header(&mut self) {
+        let Some(records) = &mut self.records else {
+            return;
+        };
+        records.begin_read();
+        while let Some((memory, _)) = self.rx.take(self.rx.unread.position()) {
+            if let Some(empty) = self.rx.consumed(memory, RECORD_HEADER) {
+                self.recycle(empty);
+            }
         }
     }
 
@@ -92,11 +107,16 @@ impl Connection {
         self.protocol.as_ref().is_some_and(|p| p.holds_sources())
     }
 
-    /// Handles an advert of the peer.
+    /// Handles an advert of the peer. On a connection with messages, a call can only READ a whole
+    /// message.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
             // as on TCP: bytes that cannot be read any more cause a reset
             return self.done_with_error(sk, ECONNRESET, wakeups);
+        }
+        let bytes = self.protocol.as_ref().map_or(0, |p| p.source_bytes());
+        if self.records.as_ref().is_some_and(|r| !r.awaits(bytes)) {
+            return self.refuse_advert();
         }
         self.offer_advert(sk, wakeups);
     }
@@ -149,6 +169,9 @@ impl Connection {
                     reading.posted(n);
                     protocol.read_started(n);
                     self.rx.passed(n as usize)?;
+                    if let Some(records) = &mut self.records {
+                        records.passed(n);
+                    }
                 }
                 Err(e) if e == ENOSPC => break,
                 Err(e) => return Err(e),

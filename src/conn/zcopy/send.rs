@@ -15,8 +15,10 @@ use super::tx_blocks::call::Awaits;
 use super::tx_blocks::BlockUser;
 use super::waiting::{AfterSleep, Waiting};
 use super::{by_read, by_write, LEAST_TRANSFER};
+use crate::memory::notify::{Accounting, Notify};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::SendMsg;
+use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
@@ -92,9 +94,75 @@ fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, siz
     pin.is_some_and(|memory| push(sk, lock, message, memory, BlockUser::Call) == Added::Block)
 }
 
+/// Adds all bytes of a message as one block, behind its header, which the queue holds, and waits
+/// until they are sent. With a `notice` the call does not wait. After a time without a reader, or a
+/// signal, a copy in the kernel replaces the block. Returns false if the caller has to copy.
+///
+/// # Errors
+///
+/// `EPIPE`: the connection is lost.
+pub(crate) fn send_message(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    notice: Option<&ZerocopyCompletion>,
+    timeout: &mut isize,
+) -> Result<bool> {
+    let len = message.remaining();
+    let at = sk.local_end(lock).map(|end| end.writer.position());
+    let (user, accounting) = match (notice, at) {
+        (Some(_), _) => (BlockUser::None, Accounting::ByNotice),
+        (None, Some(_)) => (BlockUser::Call, Accounting::Here),
+        (None, None) => (BlockUser::Message, Accounting::Here),
+    };
+    let may = sk.with(|c| match at {
+        _ if notice.is_some() => true,
+        Some(at) => (by_read() || by_write()) && at as u64 >= c.zcopy.copy_until,
+        None => by_read() && c.block_size(sk, len) == len,
+    });
+    let how = (PinTerm::Long, accounting);
+    let run = message.run(len).filter(|_| may);
+    let pin = PinnedCall::pin_next(sk, message, run, len, |block, message, account| {
+        block.pin_counted(message, len, how, account, &mut |_| ())
+    });
+    let Some(mut memory) = pin else {
+        return Ok(false);
+    };
+    if let Some(notice) = notice {
+        memory.notify(Notify::Call(notice.piece()));
+    }
+    if push(sk, lock, message, memory, user) != Added::Block {
+        return Ok(false);
+    }
+    let sent = match at {
+        _ if notice.is_some() => Ok(()),
+        Some(_) => await_read(sk, lock, message, 0, timeout),
+        None => {
+            let sent = wait_sent(sk, lock, timeout);
+            let back = sk.connection().take_block(sk, true);
+            match back {
+                Some((memory, _)) => sk.taken_back(lock, memory),
+                // moved
+                None => sk.with(|c| {
+                    let at = c.tx.end();
+                    c.stats.direct_returned += 1;
+                    c.zcopy.with(|z| z.not_taken_up(at, len as u32, 0));
+                }),
+            }
+            sent
+        }
+    };
+    // all bytes are in the stream, also after a signal
+    match sent {
+        Err(e) if sk.has_error() => Err(e),
+        _ => Ok(true),
+    }
+}
+
 /// Waits until the oldest block returns to the caller, or the connection is lost.
 fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     let start = jiffies();
+    let is_message = sk.with(|c| c.records.is_some());
     let mut waiting = Waiting::new(sk.connection().zcopy.timeout_of_advert());
     let mut result = Ok(());
     loop {
@@ -105,6 +173,7 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
                 return Err(EPIPE.into());
             };
             match z.blocks.oldest() {
+                None if is_message => return Ok(()),
                 None | Some((Awaits::Nothing { lost: true }, _)) => return Err(EPIPE.into()),
                 Some((Awaits::Nothing { lost: false }, read)) => {
                     if read {

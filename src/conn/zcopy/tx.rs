@@ -108,6 +108,9 @@ impl Connection {
             return;
         };
         z.blocks.recall();
+        if self.records.is_some() {
+            z.blocks.want(jiffies());
+        }
         if z.blocks.any_posted() {
             p.cancel_sources();
         }

@@ -22,6 +22,8 @@ pub(crate) const MOST_BLOCKS: usize = 8;
 pub(crate) enum BlockUser {
     /// A call that waits until the block is sent.
     Call,
+    /// As `Call`, with a whole message: nothing returns to the call, but its bytes may be moved.
+    Message,
     /// No task: the block is released when it is sent, perhaps with a notification.
     None,
     /// Tasks that write to the block, which is write-protected; its bytes may be moved.
@@ -55,7 +57,7 @@ struct TxBlock<M> {
 
 impl<M> TxBlock<M> {
     fn is_detached(&self) -> bool {
-        self.user != BlockUser::Call
+        !matches!(self.user, BlockUser::Call | BlockUser::Message)
     }
 
     /// Returns the offset of the bytes that the peer does not read, if any.
@@ -217,7 +219,9 @@ impl<M> TxBlocks<M> {
                 cookie: advert.cookie,
                 offset,
                 len: size.saturating_sub(offset),
-                written: !block.is_detached() && block.posted > 0 && block.in_messages == 0,
+                written: block.user == BlockUser::Call
+                    && block.posted > 0
+                    && block.in_messages == 0,
             }),
             (_, None) => Next::Ending(size.saturating_sub(advert.done)),
         };

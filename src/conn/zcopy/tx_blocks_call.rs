@@ -3,7 +3,7 @@
 //! Blocks of a call that waits for them, and the end of all blocks.
 
 use super::super::advert::AdvertState;
-use super::{TxBlock, TxBlocks};
+use super::{BlockUser, TxBlock, TxBlocks};
 
 /// Maximum number of blocks of one call.
 const MOST_OF_CALL: usize = 4;
@@ -88,13 +88,14 @@ impl<M> TxBlocks<M> {
         all.fold(0, u32::saturating_add)
     }
 
-    /// Recalls the call's blocks: the peer may no longer read them, and the unsent rest returns.
+    /// Recalls the call's blocks: the peer may no longer read them, and the unsent rest returns,
+    /// except that of a message.
     pub(crate) fn recall(&mut self) {
         for block in self.iter_mut().filter(|b| !b.is_detached()) {
             if block.advert.is_unsent() {
                 block.advert.finish();
             }
-            block.recalled = true;
+            block.recalled = block.user == BlockUser::Call;
         }
     }
 

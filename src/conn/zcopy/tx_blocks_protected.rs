@@ -6,6 +6,10 @@
 use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
 impl<M> TxBlock<M> {
+    fn is_movable(&self) -> bool {
+        matches!(self.user, BlockUser::Writers | BlockUser::Message)
+    }
+
     /// Returns true if a thread waits to write to the block and its unsent bytes can be moved.
     fn may_move(&self) -> bool {
         let unused = match self.advert.state {
@@ -19,11 +23,11 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Records that a thread waits, since `now`, to write to protected blocks. Returns true if any
-    /// block is protected.
+    /// Records that a thread waits, since `now`, to write to protected blocks, or for the end of a
+    /// message's call. Returns true if there are such blocks.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
-        for block in self.iter_mut().filter(|b| b.user == BlockUser::Writers) {
+        for block in self.iter_mut().filter(|b| b.is_movable()) {
             block.wanted.get_or_insert(now);
             any = true;
         }

@@ -5,7 +5,7 @@ of peers without messages."""
 import socket
 
 from lib import consts, observe, raw
-from lib.raw import DATA, DISCONN, OOB_PEND, OOB_PRES, SENDSM, SRCAVAIL, avail, word
+from lib.raw import DATA, DISCONN, MODECHANGE, OOB_PEND, OOB_PRES, PIPELINED, SENDSM, SRCAVAIL, avail, change, word
 from lib.registry import case
 
 from .. import seqpacket
@@ -93,12 +93,29 @@ def never_end(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def adverts(e):
-    """The victim refuses an advert on a connection of messages, because messages are always
-    copied."""
+    """The victim refuses an advert that is not exactly one message behind its header: without a
+    header, with a part of the header, shorter or longer than the message, with bytes of the message
+    before the advert or in its payload, and two adverts of one message."""
     bed = Bed(e)
+    body = bytes(range(250)) * 4
+    whole = message(body)
+    for before, size, inline in ((0, 1000, 0), (3, 1000, 0), (3, 1001, 0), (4, 999, 0), (4, 1001, 0), (4, LAST >> 1, 0), (504, 500, 0), (4, 1000, 500)):
+        attacker, victim = bed.connect()
+        if before:
+            attacker.data(whole[:before])
+        attacker.send(SRCAVAIL, avail(size, 1, 4096), whole[before:before + inline])
+        attacker.expect(SENDSM)
+        attacker.data(whole[before + inline:])
+        e.equal(victim.recv(2000), body, f"the message after an advert of {size} bytes behind {before}")
+        echo(e, attacker, victim)
     attacker, victim = bed.connect()
-    attacker.send(SRCAVAIL, avail(1000, 1, 4096))
+    attacker.data(whole[:4])
+    attacker.send(MODECHANGE, change(PIPELINED))
+    for _ in range(2):
+        attacker.send(SRCAVAIL, avail(500, 1, 4096))
     attacker.expect(SENDSM)
+    attacker.data(body)
+    e.equal(victim.recv(2000), body, "the message after two adverts")
     echo(e, attacker, victim)
     nothing_left(e, bed)
 

@@ -11,9 +11,7 @@ import struct
 import tempfile
 
 from lib import calls, consts, pattern
-from lib.memory import Memory
 from lib.registry import case
-from suites.zcopy.notified import COPIED, Told
 
 from . import drain, fill, pair
 
@@ -268,17 +266,6 @@ def files(e):
     e.note("splice", e.error(calls.splice, far.fileno(), writer, 10), sdp="EINVAL", because="a pipe has no messages, as on AF_VSOCK")
     os.close(reader)
     os.close(writer)
-
-
-@case(reference=False, hosts=(1, 2))
-def zero_copy(e):
-    """MSG_ZEROCOPY: the memory is copied, and the completion reports the copy."""
-    near, far = pair(e)
-    near.set(SOL, consts.SO_ZEROCOPY, 1)
-    memory = Memory(100000).fill(5)
-    e.equal(calls.send_at(near, memory.address, 100000, consts.MSG_ZEROCOPY), 100000, "sent")
-    e.equal(len(far.recv(200000)), 100000, "received")
-    e.equal(Told(e, near).wait(1), [COPIED], "the completion")
 
 
 @case(timeout=60)

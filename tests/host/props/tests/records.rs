@@ -47,6 +47,32 @@ fn whole_with_the_last_byte() {
     }
 }
 
+/// A call that reads a message from an advert has it to itself, also if a part arrives as Data.
+#[test]
+fn read_from_an_advert() {
+    for in_advert in [0, 40, 100] {
+        let mut records = Records::new(100, 0).unwrap();
+        assert!(!records.awaits(100));
+        let bytes = message(100, false);
+        let (header, body) = bytes.split_at(4);
+        records.arrived(header).unwrap();
+        assert!(records.awaits(100) && !records.awaits(99));
+        records.begin_read();
+        assert!(!records.awaits(100) && records.awaits_end());
+        if in_advert > 0 {
+            records.passed(in_advert);
+        }
+        records.arrived(&body[in_advert as usize..]).unwrap();
+        assert!(records.has_arrived() && !records.awaits_end());
+        records.arrived(&message(5, false)).unwrap();
+        assert!(!records.has_whole(), "not before the end of the call");
+        records.taken();
+        assert!(records.has_whole());
+        records.taken();
+        assert!(!records.has_whole());
+    }
+}
+
 #[test]
 fn lengths_that_no_message_has() {
     for len in [0, 101, 0x7fff_ffff] {
