@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Echo server whose sends and receives complete while the program goes on. A thread for each
+ * Echo server whose sends and receives complete while the program continues. A thread for each
  * direction of a connection waits in send(2) or recv(2), where large messages need no copy, and
- * completes into one queue with an eventfd(2). The client measures round trips: by completions of
- * its receives, or plain.
+ * completes into one queue with an eventfd(2). The client measures round trips, with completions of
+ * its receives or with plain receives.
  *
  *	cc -pthread -I../include/uapi -o completions completions.c
  *	./completions 7777

@@ -155,8 +155,9 @@ static void reap(void)
 		session->ended = true;
 		session->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		/*
-		 * Output up to the exit of a command belongs to it. Later output of processes that
-		 * the command leaves behind is dropped, or a session might never end.
+		 * Output up to the exit of a command belongs to the command. Later output of
+		 * processes that the command leaves behind is dropped, or a session might never
+		 * end.
 		 */
 		for (int i = 0; i < 2; i++)
 			if (session->stream[i].fd >= 0)

@@ -79,7 +79,7 @@ def compile_all(version, piece, mark):
     log.unlink(missing_ok=True)
     with cache.building(piece) as new:
         tree = new / "tree"
-        with cache.locked("kernel"):  # nobody is preparing the source meanwhile
+        with cache.locked("kernel"):  # no other run is preparing the source
             cache.run("kernel-debug", "copying the source", ["cp", "-a", "--reflink=auto", cache.root() / "kernel" / version / "tree", tree], log)
 
         def make(what, *words):

@@ -77,4 +77,4 @@ def _kill(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass        # it has just ended
+        pass        # the command has just ended

@@ -110,7 +110,7 @@ class Builds:
     def __init__(self, commands, time_left):
         self._commands, self._time_left = commands, time_left
         self._locks = {name: threading.Lock() for name, _, _ in BUILDS}
-        self._statuses = {}     # of what was built; each under its lock
+        self._statuses = {}     # names of what was built; each name is accessed under its lock
         self.took = {}          # seconds by the clock and of processors that each took
 
     def make(self, suite):

@@ -8,7 +8,7 @@ Reads comments of Rust, C, Python and shell, Markdown and manual pages. Counts i
 lines that break one of RULES below, and comment lines longer than 100 columns. Questions are left
 alone. scripts/lib/sentences.debts has the number that each file is allowed; a file that has more
 fails. --write lowers the numbers. --write also moves the numbers to another file along with the
-text, but never raises the sum. With FILE it lists the lines.
+text, but never raises the sum. With FILE, lists the lines.
 """
 
 import ast

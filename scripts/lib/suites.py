@@ -16,7 +16,7 @@ class Suite:
     def __init__(self, name, what, parser, command, limit, default=True):
         self.name, self.what, self.parser, self.command = name, what, parser, command
         self.limit, self.default = limit, default
-        self.parts = [self]     # the suites that it is, if it is several
+        self.parts = [self]     # the suites of a suite that stands for several
 
     def shorter(self):
         """Returns the suite as `make test` runs it."""
@@ -157,7 +157,7 @@ def guest_suites():
 
 
 class Short(Suite):
-    """A choice from all guest suites, on another kernel than theirs."""
+    """A selection from all guest suites, on another kernel."""
 
     def shorter(self):
         # Another series of the stock kernel tests the module's calls into the kernel. Hostile peers
@@ -265,7 +265,7 @@ def turn(suite, jobs):
     """Returns the key by which the suites are sorted, for `jobs` suites at once."""
     kind, _, directory = suite.name.partition(":")
     if suite.name == LONGEST:
-        # the longest suite begins first or by itself: others would wait for it
+        # the longest suite begins first or alone, since other suites would wait for the longest one
         return (0 if jobs > 1 else 4), 0
     if not directory or kind == "series":
         return 1, 0

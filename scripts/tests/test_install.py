@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests make install and make uninstall: the paths of all files, and that none is left."""
+"""Tests make install and make uninstall: the paths of all files, and that no file is left."""
 
 import hashlib
 import os

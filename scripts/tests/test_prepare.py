@@ -107,7 +107,8 @@ class Choice(unittest.TestCase):
 
 
 class Next(unittest.TestCase):
-    """The kernel of make next, and whether it is a newer one at all."""
+    """Tests the selection of the kernel for make next, and the report whether that kernel is
+    newer."""
 
     def choose(self, *others):
         ours = ("7.3.4+deb13-amd64", "7.3.4-1~bpo13+1"), ("7.2.12+deb13-amd64", "7.2.12-1~bpo13+1")

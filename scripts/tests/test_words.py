@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests that retired names are found, and no others."""
+"""Tests that the check reports retired names, and no other names."""
 
 import sys
 import tempfile

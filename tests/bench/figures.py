@@ -10,7 +10,7 @@ class Samples:
 
     def __init__(self, samples):
         self.good, self.lost = {}, {}
-        self.stopped = {}       # of a system: why it made no more connections
+        self.stopped = {}       # by system: reason why the system made no more connections
         for sample in samples:
             if "error" in sample:
                 key = (sample["part"], sample["system"], sample["mode"], sample["size"], sample["connections"])
@@ -119,7 +119,7 @@ def places(points):
 
 AT_ONCE_SIZE = 65536
 CALLS = (64, 4096, 65536)   # bytes of the messages whose calls are measured one by one
-WATCHED = (2, 100)          # connections of which epoll(7) tells which has something
+WATCHED = (2, 100)          # numbers of connections in one epoll(7) set
 
 
 def standard_points(quick, sizes):
@@ -132,7 +132,7 @@ def standard_points(quick, sizes):
 
 
 def watched_points():
-    """As `standard_points`, where both ends watch connections by epoll(7)."""
+    """Same as `standard_points`, but both ends watch their connections by epoll(7)."""
     return [(mode, mode, 64, count) for mode in ("epoll", "edge") for count in WATCHED]
 
 

@@ -24,7 +24,7 @@ import smc_kernel
 from running import CPUS, Failed, Pair, Resident, deadline, listens, port, say
 
 SELF, PEER = "10.77.0.1", "10.77.0.2"
-PROGRAMS = ("sockets", "many", "verbs")     # of this directory, built
+PROGRAMS = ("sockets", "many", "verbs")     # built from this directory
 HERE = "127.0.0.1"
 smc = None                      # unless it is measured
 siw = False                     # both ends in one guest

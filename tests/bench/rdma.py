@@ -21,8 +21,8 @@ def plan(options):
     # perftest sets up its queue pairs only once; no comparison is possible.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]
-    # Debian's rsockets cannot be in an epoll, those of --rdma-core can. Neither these nor a
-    # completion channel have edges.
+    # Debian's rsockets cannot be in an epoll, those of --rdma-core can. Neither rsockets nor a
+    # completion channel reports edges.
     watched = ["sdp", "raw", *(["rsockets"] if options.rdma_core else []), "tcp"]
     points += [(*point, watched if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
     points += [(*point, ["sdp", "rsockets", "tcp"]) for point in call_points()]

@@ -2,7 +2,7 @@
 /*
  * Declarations from libibverbs that verbs.c needs, as in the library's binary interface
  * (IBVERBS_1.1). The toolchain does not have its headers, and this program alone does not justify
- * installing them. Unused fields exist for the size only.
+ * installing them. Unused fields only give the structure its size.
  */
 #ifndef BENCH_VERBS_H
 #define BENCH_VERBS_H

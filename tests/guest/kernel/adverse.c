@@ -146,7 +146,7 @@ module_param_cb(scheduled_late, &scheduled_late_ops, &scheduled_late, 0644);
 MODULE_PARM_DESC(scheduled_late, "Maximum delay between the queueing of a packet by rxe and its task, as if a hypervisor had stopped the processor (ms)");
 
 struct held {
-	ktime_t at;	/* when it may be seen */
+	ktime_t at;	/* time from which the completion is visible */
 	struct ib_wc wc;
 };
 
@@ -160,7 +160,7 @@ struct queue {
 	unsigned int busy, vector;
 	bool broken;
 
-	/* Set while the queue is armed and no notification was sent. */
+	/* Set from the arming of the queue until its notification. */
 	atomic_t armed;
 	/* A notification is due, even if the queue is not armed. */
 	atomic_t owed;
@@ -390,7 +390,7 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* later completions will notify; the loop takes those that are there */
+		/* later completions will notify; the loop takes those that have arrived */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)
@@ -774,7 +774,7 @@ void adverse_install(struct ib_device *device)
 	if (device->ops.poll_cq == poll_cq)
 		return;
 	if (!real.poll_cq)
-		real = device->ops;	/* the same for all of its devices */
+		real = device->ops;	/* the same for all rxe devices */
 	device->ops.create_cq = create_cq;
 	device->ops.destroy_cq = destroy_cq;
 	device->ops.poll_cq = poll_cq;

@@ -53,7 +53,7 @@ union request {
 	struct ib_reg_wr reg;
 };
 
-/* Is 0, but the compiler does not see it. */
+/* Always 0, but unknown to the compiler. */
 #define MAY_FAIL_LATE(name)						\
 	int late_##name(void);					\
 	noinline int late_##name(void)				\
@@ -232,7 +232,7 @@ static int add(struct ib_device *device)
 	if (device->ops.poll_cq == poll_cq)
 		return 0;
 	if (!real.poll_cq)
-		real = device->ops;	/* the same for all of its devices */
+		real = device->ops;	/* the same for all rxe devices */
 	device->ops.poll_cq = poll_cq;
 	device->ops.post_send = post_send;
 	device->ops.post_recv = post_recv;

@@ -206,7 +206,7 @@ class Env:
         expected = None
         if sdp is not NOTHING:
             expected = [repr(plain(choice)) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
-            if self.ipproto:        # what the families of SDP cannot, TCP's may
+            if self.ipproto:        # TCP sockets may do what sockets of families 27 and 28 cannot
                 expected.append(repr(SAME))
         self._sink(("note", name, repr(plain(value)), expected, because))
         return value

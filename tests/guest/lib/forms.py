@@ -71,7 +71,7 @@ def form(needs, server, client, says, sent, received, files=None, also=None, nam
 
     def run(e, way):
         with tempfile.TemporaryDirectory(prefix="form-") as folder:
-            os.chmod(folder, 0o755)     # for servers that become somebody else
+            os.chmod(folder, 0o755)     # for servers that change their user
             way.needs(*needs)
             names = {"host": way.host, "port": PORT, "next": PORT + 1, "folder": folder, **(also(e) if also else {})}
 

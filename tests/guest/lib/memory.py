@@ -125,7 +125,7 @@ class Absent(Memory):
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address + present, size - present, self.MISSING, 0))
 
     def at(self, address):
-        """As `at`, for an unmapped page at that address."""
+        """Same as `at`, for an unmapped page at that address."""
         found = LIBC.mmap(address, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0)
         if found != address:
             raise OSError(ctypes.get_errno(), "mmap")
@@ -144,7 +144,7 @@ class Absent(Memory):
             try:
                 fcntl.ioctl(self._descriptor, self.COPY, request)
             except BlockingIOError:
-                pass        # the mappings changed meanwhile; it says how far it has come
+                pass        # the mappings changed during the call, which reports its progress
             done += max(0, struct.unpack("=QQQQq", request)[4])
 
     def close(self):

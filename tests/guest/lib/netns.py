@@ -51,8 +51,9 @@ def find():
 
 
 def here():
-    """Creates one namespace that is both hosts: it has the addresses of both, and no RDMA device
-    has any of them. All connections between them use the local transport."""
+    """Creates one namespace that stands for both hosts: the namespace has the addresses of both
+    hosts, and no RDMA device has one of these addresses. All connections between them use the local
+    transport."""
     local_transport(True)
     _patient_kernel()
     _made.append(os.getpid())
@@ -221,7 +222,7 @@ def tidy():
         try:
             link = device(name)
         except RuntimeError:
-            continue        # it has taken that away
+            continue        # the case has removed the device
         with inside(name):
             sysctl(f"ipv4/conf/{link}/arp_ignore", 0)
         run(name, f"ip neigh flush dev {link} nud all")

@@ -77,7 +77,7 @@ def pinned(where="self"):
     """Returns the number of pinned pages, after releasing those kept for the next transfer, as when
     memory is short."""
     with open("/proc/sys/vm/drop_caches", "w") as file:
-        file.write("2")     # what can be shrunk
+        file.write("2")     # caches that can be shrunk
     told = stats(where)
     return told["pinned pages send"] + told["pinned pages recv"]
 

@@ -21,7 +21,7 @@ COMMAND = ["unshare", "--mount", "sh", "-ec", f"""
 
 
 def enter(memlock=MEMLOCK):
-    """Makes the calling process one of a pod."""
+    """Turns the calling process into a process of a pod."""
     os.unshare(os.CLONE_NEWNS)
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     if os.path.isdir("/dev/infiniband"):

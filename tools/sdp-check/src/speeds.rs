@@ -31,7 +31,7 @@ struct Compared {
     ratio: Option<f64>,
 }
 
-/// Returns the best of several comparisons. Stops at the first good one.
+/// Returns the best of several comparisons. Stops at the first run that succeeds.
 fn best<E>(
     mut compare: impl FnMut() -> Result<Option<Compared>, E>,
 ) -> Result<Option<Compared>, E> {

@@ -62,7 +62,7 @@ pub struct Check {
     /// The rules [default: $LIBSDP_CONFIG_FILE, or /etc/libsdp.conf]
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
-    /// Print what they mean for this program only
+    /// Print what the rules mean for this program only
     #[arg(short, long, value_name = "NAME", value_hint = ValueHint::CommandName)]
     pub program: Option<String>,
     /// Print which rule decides when the program connects there
@@ -86,7 +86,7 @@ pub struct Map {
 pub enum MapCommand {
     /// Map the TCP sockets that programs make from now on, until this ends (see --pin)
     Add(MapAdd),
-    /// Show the mappings that there are
+    /// Show the existing mappings
     List(MapList),
     /// End mappings; sockets that were made stay what they are
     Remove(MapRemove),

@@ -26,7 +26,7 @@ def comes_back(e):
     new_device()
     listener = e.listen(backlog=8)
     old = [e.pair(listener) for _ in range(BEFORE)]
-    with netns.firewall():     # nobody hears of it
+    with netns.firewall():     # the peer gets no notification of the removal
         new_device()
     known = [row for row in observe.rows("peer") if row.local[1] == listener.port]
     e.equal(len(known), BEFORE + 1, "sockets there, which know of nothing")

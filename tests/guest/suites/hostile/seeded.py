@@ -173,7 +173,7 @@ def play(e, bed, seed, number):
         try:
             if not attacker.act():
                 break
-        except CaseFailure:     # no room, or no credit: the victim takes nothing more
+        except CaseFailure:     # no buffer space or no credit: the victim accepts no further message
             break
     # An attacker that leaves without a message delays a victim with a request in flight for
     # seconds; a waiting victim never notices the disconnect.

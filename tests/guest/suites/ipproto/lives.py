@@ -94,7 +94,7 @@ def killed(e):
         e.until(lambda: any(row.remote[0] == silent for row in observe.rows()), "a row of the silent host")
         child.wait_asleep("connect").kill()
         e.child(accepting).wait_asleep("accept4").kill()
-        for sock in (listener, plain):      # with what was not accepted
+        for sock in (listener, plain):      # including connections that were not accepted
             sock.close()
         e.until(lambda: not observe.rows("self"), lambda: f"rows stay: {observe.read(observe.ROWS)}", patience=e.patience * 6)
 

@@ -164,7 +164,7 @@ def not_sdp(e):
         near = e.socket()
         task = e.task(e.error, near.connect, e.address(e.there, server.port ^ 0x8000))
         far = either.accept(e, server)
-        server.close()      # so that another request finds nobody
+        server.close()      # so that another request finds no listener
         bits, length = struct.unpack(">16xHH", far.recv(20, socket.MSG_WAITALL))
         data = far.recv(length, socket.MSG_WAITALL)
         far.sendall(reply_of(bits, data[:length - 92]))

@@ -256,7 +256,7 @@ def nodelay_is_heeded(e):
     e.note("told", order(e, "nodelay", e.there, listener.port, 6))
     e.equal(len(task.result()), 6, "bytes")
     if e.sdp:
-        messages = counters.gained("post_send SDP_MID_DATA")    # those that give credits too
+        messages = counters.gained("post_send SDP_MID_DATA")    # including messages that carry credits
         e.check(messages >= 6, f"{messages} messages")
 
 

@@ -515,7 +515,7 @@ class Wire:
         ways = (("self", self._e.there), ("peer", self._e.here))
         try:
             return all(f"dev {netns.device(where)}" in netns.run(where, f"ip route get {to}") for where, to in ways)
-        except RuntimeError:        # there is no way
+        except RuntimeError:        # no route exists
             return False
 
     def back(self):

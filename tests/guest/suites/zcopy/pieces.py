@@ -228,7 +228,8 @@ def with_a_hole(e):
 
 
 def in_flight(e):
-    """Returns segments in flight as one block, to a peer that does not read, and their bytes."""
+    """Sends segments as one block to a peer that does not read. Returns the peer, the segments and
+    their bytes."""
     way, pieces, counters = Protected(e), Pieces(APART), Counters()
     want = pieces.bytes
     e.equal(send(way, pieces), len(want), "sent")
