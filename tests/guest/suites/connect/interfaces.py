@@ -205,6 +205,8 @@ def veth(e):
         e.skip("both hosts are the same namespace")
     pod, node, bits = ("fd78::9", "fd78::1", 128) if e.six else ("10.78.0.9", "10.78.0.1", 32)
     listener = listening(e, either.make(e, where="peer"), e.there)
+    # the agent of the other machine is out of reach from the pod
+    address = e.address(e.there, listener.port)
     version = "ipv6" if e.six else "ipv4"
     reader, writer = os.pipe()
 
@@ -216,7 +218,7 @@ def veth(e):
             netns.run("self", f"ip {words}")
         sock = either.make(e)
         start = time.monotonic()
-        sock.connect(e.address(e.there, listener.port))
+        sock.connect(address)
         took = time.monotonic() - start
         sock.sendall(b"from a pod")
         return either.protocol(sock), took < 10
@@ -234,9 +236,8 @@ def veth(e):
             child = e.child(run)
             os.read(reader, 1)
             netns.run("self", f"ip link set pod0 netns {child.pid}")
-            far = either.accept(e, listener)
-            e.equal(far.recv_exactly(10), b"from a pod", "the bytes")
             e.equal(child.result(), (TCP, True), "the protocol, and an end before ipproto_wait")
+            e.equal(either.accept(e, listener).recv_exactly(10), b"from a pod", "the bytes")
 
 
 def alone(e, make):
