@@ -230,9 +230,10 @@ def qperf(test, size, seconds):
 
 # Methods of SDP to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
 WAYS = {"copy": (0, 3, 0), "read": (4096, 1, 0), "write": (4096, 2, 0), "both": (4096, 3, 0), "adaptive": (-1, 3, 0), "notified": (4096, 3, 0),
-        "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0)}
+        "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0), "messages": (4096, 3, 0),
+        "messages_copy": (0, 3, 0)}
 # Names that the program uses for methods with other calls.
-PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file"}
+PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file", "messages": "messages", "messages_copy": "messages"}
 PARAMETERS = Path("/sys/module/ib_sdp/parameters")
 
 
