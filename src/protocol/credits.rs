@@ -69,7 +69,6 @@
 //!   out of buffers and hold adverts of each other, they exchange updates until one of them cancels
 //!   its advert. (So waiting for an advert to be read needs a time limit.)
 
-use super::sequence::after;
 use super::Violation;
 
 /// Credits needed to send a message with payload.
@@ -80,6 +79,11 @@ pub const CONTROL_CREDITS: u16 = 2;
 
 /// Credits needed to send an empty Data that announces more receive buffers.
 pub const UPDATE_CREDITS: u16 = 1;
+
+/// Returns true if `a` comes after `b`: MSeq has 32 bits that wrap.
+pub(super) const fn after(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
 
 /// Own credits.
 #[derive(Clone, Debug)]

@@ -36,7 +36,6 @@ mod credits;
 pub(crate) mod named;
 mod records;
 mod resize;
-mod sequence;
 mod violation;
 
 pub use self::adverts::{Remote, ZeroCopy, MAX_ADVERTS};

@@ -12,7 +12,7 @@
 //! than its receive buffer ends the connection.
 
 use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
-use super::sequence::after;
+use super::credits::after;
 
 const BSDH: u32 = BSDH_LEN as u32;
 

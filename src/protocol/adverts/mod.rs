@@ -27,15 +27,12 @@
 //! detects large blocks.
 
 mod own;
-mod own_sinks;
-mod own_sources;
 mod peer_sinks;
 mod peer_sources;
-mod ring;
+mod queue;
 mod stale_record;
 
-pub(super) use self::own_sinks::OwnSinks;
-pub(super) use self::own_sources::OwnSources;
+pub(super) use self::own::{OwnSinks, OwnSources};
 pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 pub(super) use self::stale_record::StaleRecord;

@@ -1,8 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Outstanding adverts of this end, and their cancel.
+//!
+//! # Source adverts: blocks of this end's stream that the peer may read by RDMA
+//!
+//! An advert is finished when the peer has reported all its bytes (RdmaRdCompl). A refusal or the
+//! reply to a cancel (SendSm) returns all of them unfinished: the peer reads no more of them.
+//! MSeqAck identifies the advert that a report is about: a report that does not cover the oldest
+//! advert is about an earlier one and stale. While nothing is outstanding, every report is stale.
+//!
+//! # Sink adverts: blocks of this end's readers' memory that the peer may write by RDMA
+//!
+//! The adverts return in order, each with the bytes written (RdmaWrCompl), or empty because Data
+//! arrived instead. All adverts return empty when the peer confirms a cancel (SinkCancelAck), ends
+//! its stream or leaves Pipelined mode.
+//!
+//! ## Data that crosses a sink advert
+//!
+//! The source may send Data before it receives a sink advert. Both ends detect this by counting
+//! (NonDiscards, `docs/protocol.md`): the source counts the messages with payload that it sends,
+//! the sink those that it receives. A message with payload that finds sink adverts outstanding
+//! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
+//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
+//! the source's count is higher, the advert was void on arrival. The source then drops the advert
+//! and subtracts one message from its count. A source that has accepted a sink advert and sends
+//! Data nevertheless voids its oldest advert and does not count the message.
+//!
+//! A block must hold the payload of any message that voids it, so it holds the largest payload.
 
-use super::ring::Ring;
+use super::super::credits::after;
+use super::super::Violation;
+use super::queue::Queue;
 
 /// Maximum number of own adverts of each kind that are outstanding at a time.
 const OWN_ADVERTS: usize = 8;
@@ -19,14 +47,14 @@ enum Cancel {
 /// Adverts that the peer may be accessing, oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Own<T: Copy + Default> {
-    adverts: Ring<T, OWN_ADVERTS>,
+    adverts: Queue<T, OWN_ADVERTS>,
     cancel: Cancel,
 }
 
 impl<T: Copy + Default> Own<T> {
     pub(crate) fn new() -> Self {
         Own {
-            adverts: Ring::new(),
+            adverts: Queue::new(),
             cancel: Cancel::No,
         }
     }
@@ -46,14 +74,6 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.push(advert);
     }
 
-    pub(super) fn oldest(&self) -> Option<&T> {
-        self.adverts.front()
-    }
-
-    pub(super) fn oldest_mut(&mut self) -> Option<&mut T> {
-        self.adverts.front_mut()
-    }
-
     /// Removes the oldest advert. A cancel ends with the last one.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let oldest = self.adverts.pop();
@@ -66,7 +86,7 @@ impl<T: Copy + Default> Own<T> {
     /// Removes all adverts. Returns true if there were any.
     pub(crate) fn clear(&mut self) -> bool {
         let some = self.count() > 0;
-        self.adverts.clear();
+        self.adverts.truncate(0);
         self.cancel = Cancel::No;
         some
     }
@@ -87,9 +107,107 @@ impl<T: Copy + Default> Own<T> {
     pub(crate) fn cancelled(&mut self) {
         self.cancel = Cancel::Sent;
     }
+}
 
-    /// Returns true if that message is sent and has no reply yet.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancel == Cancel::Sent
+/// One advert that the peer may be reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnSource {
+    mseq: u32,
+    size: u32,
+    /// Bytes that the peer has received, including those inside the SrcAvail.
+    done: u32,
+}
+
+pub(crate) type OwnSources = Own<OwnSource>;
+
+impl OwnSources {
+    /// Adds a sent advert. The caller has checked [`room`](Self::room).
+    pub(crate) fn advertised(&mut self, mseq: u32, size: u32, inline: u32) {
+        self.push(OwnSource {
+            mseq,
+            size,
+            done: inline,
+        });
+    }
+
+    /// Handles a RdmaRdCompl. Returns the bytes of the oldest advert that the report adds, and true
+    /// if the peer has read the advert to its end.
+    pub(crate) fn read(
+        &mut self,
+        size: u32,
+        mseq_ack: u32,
+    ) -> Result<Option<(u32, bool)>, Violation> {
+        let Some(oldest) = self.adverts.first_mut() else {
+            return Ok(None);
+        };
+        if after(oldest.mseq, mseq_ack) {
+            return Ok(None);
+        }
+        let done = oldest.done.checked_add(size).filter(|d| *d <= oldest.size);
+        oldest.done = done.ok_or(Violation::RdmaRdComplSize)?;
+        let finished = oldest.done == oldest.size;
+        if finished {
+            self.pop();
+        }
+        Ok((finished || size > 0).then_some((size, finished)))
+    }
+
+    /// Handles a SendSm. Returns the number of bytes of the oldest advert that the peer has, `None`
+    /// for a stale SendSm. The peer has received nothing of the other adverts.
+    pub(crate) fn refused(&mut self, mseq_ack: u32) -> Option<u32> {
+        let oldest = *self.adverts.first()?;
+        if after(oldest.mseq, mseq_ack) {
+            return None;
+        }
+        self.clear();
+        Some(oldest.done)
+    }
+
+    /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts.
+    pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
+        if self.adverts.first().is_some_and(|a| !after(a.mseq, mseq_ack)) {
+            return Err(Violation::SinkAvailDuringAdvert);
+        }
+        Ok(self.clear())
+    }
+}
+
+use Data
+//! arrived instead. All adverts return empty when the peer confirms a cancel (SinkCancelAck), ends
+//! its stream or leaves Pipelined mode.
+//!
+//! # Data that crosses a sink advert
+//!
+//! The source may send Data before it receives a sink advert. Both ends detect this by counting
+//! (NonDiscards, `docs/protocol.md`): the source counts the messages with payload that it sends,
+//! the sink those that it receives. A message with payload that finds sink adverts outstanding
+//! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
+//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
+//! the source's count is higher, the advert was void on arrival. The source then drops the advert
+//! and subtracts one message from its count. A source that has accepted a sink advert and sends
+//! Data nevertheless voids its oldest advert and does not count the message.
+//!
+//! A block must hold the payload of any message that voids it, so it holds the largest payload.
+
+/// The outstanding adverts, by their sizes.
+pub(crate) type OwnSinks = Own<u32>;
+
+impl OwnSinks {
+    /// Handles a RdmaWrCompl.
+    pub(crate) fn written(&mut self, size: u32) -> Result<(), Violation> {
+        let room = self.pop().ok_or(Violation::UnexpectedRdmaWrCompl)?;
+        if size > room {
+            return Err(Violation::RdmaWrComplSize);
+        }
+        Ok(())
+    }
+
+    /// Handles a SinkCancelAck.
+    pub(crate) fn cancel_confirmed(&mut self) -> Result<(), Violation> {
+        if self.cancel != Cancel::Sent {
+            return Err(Violation::UnexpectedSinkCancelAck);
+        }
+        self.clear();
+        Ok(())
     }
 }

@@ -12,14 +12,14 @@
 //! receives the Data. The peer cancels void blocks, or further Data voids them.
 //!
 //! **Void adverts.** Counting identifies the adverts that Data of this end has crossed: see
-//! [`super::own_sinks`]. Adverts that crossed a change from Pipelined to Combined are void as well:
+//! [`super::own`]. Adverts that crossed a change from Pipelined to Combined are void as well:
 //! the peer drops them when it receives the ModeChange. Messages with payload after the change find
 //! no advert at the peer and void none.
 
 use super::super::message::SinkAvail;
-use super::super::sequence::after;
+use super::super::credits::after;
 use super::super::Violation;
-use super::ring::Ring;
+use super::queue::Queue;
 use super::{Remote, MAX_ADVERTS};
 
 /// A change of this end from Pipelined to Combined that the peer has not acknowledged.
@@ -34,7 +34,7 @@ struct Left {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
     /// The rests to write. The size of a complete block is the number of written bytes.
-    adverts: Ring<Remote, MAX_ADVERTS>,
+    adverts: Queue<Remote, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
     complete: usize,
     /// Number of the oldest adverts that the peer sent before it had received all Data.
@@ -55,7 +55,7 @@ impl PeerSinks {
     /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16) -> Self {
         PeerSinks {
-            adverts: Ring::new(),
+            adverts: Queue::new(),
             complete: 0,
             doubtful: 0,
             written: 0,
@@ -169,7 +169,7 @@ impl PeerSinks {
 
     /// Returns the bytes to report of the oldest block.
     pub(crate) fn report_due(&self) -> Option<u32> {
-        let oldest = self.adverts.front().filter(|_| self.complete > 0)?;
+        let oldest = self.adverts.first().filter(|_| self.complete > 0)?;
         Some(oldest.size)
     }
 
@@ -217,7 +217,7 @@ impl PeerSinks {
 
     /// Voids all adverts at the end of the stream. The caller has reported all written bytes.
     pub(crate) fn void(&mut self) {
-        self.adverts.clear();
+        self.adverts.truncate(0);
         (self.complete, self.doubtful) = (0, 0);
     }
 

@@ -17,9 +17,9 @@
 //! See [`PeerSources::acknowledgement`].
 
 use super::super::message::{Block, Mode};
-use super::super::sequence::after;
+use super::super::credits::after;
 use super::super::Violation;
-use super::ring::Ring;
+use super::queue::Queue;
 use super::{Remote, MAX_ADVERTS};
 
 /// One advert that may be read.
@@ -45,7 +45,7 @@ enum Refusal {
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSources {
-    adverts: Ring<PeerSource, MAX_ADVERTS>,
+    adverts: Queue<PeerSource, MAX_ADVERTS>,
     /// True if the owner can read adverts; otherwise each is refused on arrival.
     readable: bool,
     refusal: Refusal,
@@ -65,7 +65,7 @@ impl PeerSources {
     /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16, readable: bool) -> Self {
         PeerSources {
-            adverts: Ring::new(),
+            adverts: Queue::new(),
             readable,
             refusal: Refusal::No,
             cancel: None,
@@ -173,24 +173,20 @@ impl PeerSources {
 
     /// Records a posted READ of `bytes` bytes of [`next`](Self::next).
     pub(crate) fn started(&mut self, bytes: u32) {
-        let at = self.adverts.iter().position(|a| a.rest.size > 0);
         self.begun = true;
-        if let Some(advert) = at.and_then(|at| self.adverts.get_mut(at)) {
+        if let Some(advert) = self.adverts.iter_mut().find(|a| a.rest.size > 0) {
             let bytes = advert.rest.advance(bytes);
             advert.reading = advert.reading.saturating_add(bytes);
         }
     }
 
     /// Records the completion of the oldest READs, `bytes` bytes in all.
-    pub(crate) fn ended(&mut self, bytes: u32) {
-        let mut bytes = bytes;
-        for at in 0..self.adverts.len() {
-            if let Some(advert) = self.adverts.get_mut(at) {
-                let part = bytes.min(advert.reading);
-                bytes = bytes.saturating_sub(part);
-                advert.reading = advert.reading.saturating_sub(part);
-                advert.done = advert.done.saturating_add(part);
-            }
+    pub(crate) fn ended(&mut self, mut bytes: u32) {
+        for advert in self.adverts.iter_mut() {
+            let part = bytes.min(advert.reading);
+            bytes = bytes.saturating_sub(part);
+            advert.reading = advert.reading.saturating_sub(part);
+            advert.done = advert.done.saturating_add(part);
         }
     }
 
@@ -215,7 +211,7 @@ impl PeerSources {
 
     /// Returns the bytes to report of the oldest advert; 0: none.
     pub(crate) fn report_due(&self) -> u32 {
-        match self.adverts.front() {
+        match self.adverts.first() {
             Some(oldest) if oldest.reading == 0 => oldest.done,
             _ => 0,
         }
@@ -223,7 +219,7 @@ impl PeerSources {
 
     /// Returns true if a report of the oldest advert can wait for a later one.
     pub(crate) fn report_can_wait(&self) -> bool {
-        let more = self.adverts.front().is_some_and(|a| a.rest.size > 0);
+        let more = self.adverts.first().is_some_and(|a| a.rest.size > 0);
         more && self.refusal == Refusal::No
     }
 
@@ -242,7 +238,7 @@ impl PeerSources {
 
     /// Records a sent RdmaRdCompl.
     pub(crate) fn report(&mut self, mseq: u32) {
-        let Some(oldest) = self.adverts.front_mut() else {
+        let Some(oldest) = self.adverts.first_mut() else {
             return;
         };
         oldest.done = 0;
@@ -258,7 +254,7 @@ impl PeerSources {
 
     /// Returns true if the next message about the adverts is the last one.
     pub(crate) fn end_due(&self) -> bool {
-        let last = self.adverts.front().is_some_and(|a| a.rest.size == 0);
+        let last = self.adverts.first().is_some_and(|a| a.rest.size == 0);
         self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0
     }
 
@@ -270,7 +266,7 @@ impl PeerSources {
 
     /// Records a sent SendSm.
     pub(crate) fn refused(&mut self, mseq: u32) {
-        self.adverts.clear();
+        self.adverts.truncate(0);
         self.cancel = None;
         self.refusal = Refusal::Sent(mseq);
     }
@@ -287,7 +283,7 @@ impl PeerSources {
     }
 
     fn nothing(&mut self) {
-        self.adverts.clear();
+        self.adverts.truncate(0);
         self.refusal = Refusal::No;
         self.cancel = None;
         self.begun = false;

@@ -9,7 +9,7 @@
 //! credits. The peer posts receive buffers only after it has removed the record. So an increased
 //! sum of Bufs and MSeqAck shows that the call has returned.
 
-use super::super::sequence::after;
+use super::super::credits::after;
 
 /// State that decides if the peer may still have a record of the last advert.
 #[derive(Clone, Debug, Default)]
