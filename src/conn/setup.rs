@@ -6,7 +6,7 @@ use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
 use super::send_queue::{SendQueue, LARGE_CHUNK};
 use super::{Connection, SdpSock, FIRST_WINDOW};
-use crate::protocol::{self, Hello, Parameters, ZeroCopy, MAX_MESSAGE};
+use crate::protocol::{self, Hello, Parameters, MAX_MESSAGE};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
@@ -65,10 +65,7 @@ pub(crate) fn protocol(
         posted: endpoint.posted_receives(),
         credits,
         desired_remote_size: LARGE_CHUNK as u32,
-        zero_copy: match endpoint.mapper().most_pages() == 0 {
-            true => ZeroCopy::Off,
-            false => ZeroCopy::On,
-        },
+        zero_copy: endpoint.mapper().most_pages() > 0,
     })
 }
 

@@ -38,14 +38,14 @@ mod records;
 mod resize;
 mod violation;
 
-pub use self::adverts::{Remote, ZeroCopy, MAX_ADVERTS};
+pub use self::adverts::{Remote, MAX_ADVERTS};
 pub use self::connection::{
     Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit,
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{
-    Block, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN, CAP_MESSAGES, HELLO_ACK_LEN,
-    HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
+    Block, Hello, HelloAck, IpVersion, Mid, Mode, BSDH_LEN, CAP_MESSAGES, HELLO_ACK_LEN, HELLO_LEN,
+    MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
 };
 pub use self::records::{RecordHeader, Records, MAX_MESSAGE, RECORD_HEADER};
-pub use self::violation::Violation;
+pub use self::violation::{Malformed, Violation};

@@ -11,8 +11,8 @@
 //! larger buffers are posted after the current ones, whose number is in the reply. A message longer
 //! than its receive buffer ends the connection.
 
-use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 use super::credits::after;
+use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 
 const BSDH: u32 = BSDH_LEN as u32;
 

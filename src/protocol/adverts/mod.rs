@@ -60,15 +60,3 @@ impl Remote {
         bytes
     }
 }
-
-/// Use of adverts by the owner of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZeroCopy {
-    /// No zero copy: adverts of the peer are refused on arrival, and none are sent.
-    #[default]
-    Off,
-    /// All adverts, with peers known to support them.
-    On,
-    /// All adverts, and the peer is assumed to support SrcAvail: set by the administrator.
-    Forced,
-}

@@ -165,29 +165,16 @@ impl OwnSources {
 
     /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
-        if self.adverts.first().is_some_and(|a| !after(a.mseq, mseq_ack)) {
+        if self
+            .adverts
+            .first()
+            .is_some_and(|a| !after(a.mseq, mseq_ack))
+        {
             return Err(Violation::SinkAvailDuringAdvert);
         }
         Ok(self.clear())
     }
 }
-
-use Data
-//! arrived instead. All adverts return empty when the peer confirms a cancel (SinkCancelAck), ends
-//! its stream or leaves Pipelined mode.
-//!
-//! # Data that crosses a sink advert
-//!
-//! The source may send Data before it receives a sink advert. Both ends detect this by counting
-//! (NonDiscards, `docs/protocol.md`): the source counts the messages with payload that it sends,
-//! the sink those that it receives. A message with payload that finds sink adverts outstanding
-//! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
-//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
-//! the source's count is higher, the advert was void on arrival. The source then drops the advert
-//! and subtracts one message from its count. A source that has accepted a sink advert and sends
-//! Data nevertheless voids its oldest advert and does not count the message.
-//!
-//! A block must hold the payload of any message that voids it, so it holds the largest payload.
 
 /// The outstanding adverts, by their sizes.
 pub(crate) type OwnSinks = Own<u32>;

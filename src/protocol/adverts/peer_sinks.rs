@@ -16,8 +16,8 @@
 //! the peer drops them when it receives the ModeChange. Messages with payload after the change find
 //! no advert at the peer and void none.
 
-use super::super::message::SinkAvail;
 use super::super::credits::after;
+use super::super::message::SinkAvail;
 use super::super::Violation;
 use super::queue::Queue;
 use super::{Remote, MAX_ADVERTS};

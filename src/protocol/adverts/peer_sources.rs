@@ -16,8 +16,8 @@
 //! stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete.
 //! See [`PeerSources::acknowledgement`].
 
-use super::super::message::{Block, Mode};
 use super::super::credits::after;
+use super::super::message::{Block, Mode};
 use super::super::Violation;
 use super::queue::Queue;
 use super::{Remote, MAX_ADVERTS};

@@ -115,7 +115,7 @@ mod zero_copy;
 pub use self::receive::{Event, Received};
 pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
 
-use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord, ZeroCopy};
+use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord};
 use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::message::Mode;
 use super::resize::{LocalBuffers, RemoteBuffers};
@@ -142,8 +142,9 @@ pub struct Parameters {
     pub credits: u16,
     /// Size in bytes with BSDH to request by ChRcvBuf under load, if above `remote_receive_size`.
     pub desired_remote_size: u32,
-    /// Use of adverts by the owner.
-    pub zero_copy: ZeroCopy,
+    /// True if the owner uses adverts. Otherwise, adverts of the peer are refused on arrival, and
+    /// none are sent.
+    pub zero_copy: bool,
 }
 
 /// Protocol state of one end of a connection.
@@ -160,7 +161,7 @@ pub struct Connection {
     send_mode: Mode,
     /// Mode of the half that this end receives on.
     receive_mode: Mode,
-    zero_copy: ZeroCopy,
+    zero_copy: bool,
     own_sources: OwnSources,
     stale_record: StaleRecord,
     peer_sources: PeerSources,
@@ -208,10 +209,7 @@ impl Connection {
             zero_copy: parameters.zero_copy,
             own_sources: OwnSources::new(),
             stale_record: StaleRecord::default(),
-            peer_sources: PeerSources::new(
-                parameters.local_max_adverts,
-                parameters.zero_copy != ZeroCopy::Off,
-            ),
+            peer_sources: PeerSources::new(parameters.local_max_adverts, parameters.zero_copy),
             own_sinks: OwnSinks::new(),
             non_discards: 0,
             peer_sinks: PeerSinks::new(parameters.local_max_adverts),

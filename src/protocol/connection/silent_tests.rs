@@ -12,7 +12,7 @@ use super::*;
 /// message. The peer posts no more buffers while its program waits for the advert.
 fn silent(buffers: u16) -> Pair {
     let mut pair = Pair::with(|p| {
-        p.zero_copy = ZeroCopy::On;
+        p.zero_copy = true;
         (p.credits, p.remote_max_adverts) = (buffers, 1);
     });
     let expected = match buffers {
@@ -42,7 +42,7 @@ fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {
-        p.zero_copy = ZeroCopy::On;
+        p.zero_copy = true;
         (p.credits, p.posted, p.remote_max_adverts) = (3, 4, 1);
     });
     assert_eq!(pair.event(src_avail(1 << 20)), Event::SourceAdvert);

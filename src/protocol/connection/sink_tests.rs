@@ -16,7 +16,7 @@ const BLOCK: Block = Block {
 
 fn zero_copy(change: impl FnOnce(&mut Parameters)) -> Pair {
     Pair::with(|p| {
-        p.zero_copy = ZeroCopy::On;
+        p.zero_copy = true;
         p.local_max_adverts = MAX_ADVERTS as u16;
         change(p);
     })

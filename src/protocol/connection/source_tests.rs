@@ -16,7 +16,7 @@ const BLOCK: Block = Block {
 
 fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
     Pair::with(|p| {
-        p.zero_copy = ZeroCopy::On;
+        p.zero_copy = true;
         p.local_max_adverts = MAX_ADVERTS as u16;
         change(p);
     })
@@ -25,7 +25,7 @@ fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
 /// Returns a pair with an OFED peer: it gets SrcAvails in Combined mode, with an inline byte.
 fn ofed() -> Pair {
     pair(|p| {
-        p.zero_copy = ZeroCopy::Forced;
+        p.remote_receive_size = ZERO_COPY_RECEIVE_SIZE;
         p.remote_max_adverts = 1;
     })
 }
@@ -184,11 +184,6 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
         let sent = pair.sends_all().contains(&Mid::SrcAvail);
         assert_eq!(sent, knows && !crossing);
     }
-    let forced = pair(|p| {
-        p.remote_max_adverts = 1;
-        p.zero_copy = ZeroCopy::Forced;
-    });
-    assert!(forced.end.can_advertise(1 << 20));
     let off = Pair::new();
     assert_eq!(off.end.source_limit(), 0);
     assert!(!off.end.can_advertise(100));

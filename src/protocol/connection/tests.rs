@@ -27,7 +27,7 @@ impl Pair {
             posted: 64,
             credits: 64,
             desired_remote_size: 0,
-            zero_copy: ZeroCopy::Off,
+            zero_copy: false,
         };
         change(&mut parameters);
         Pair {

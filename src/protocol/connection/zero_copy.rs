@@ -2,7 +2,7 @@
 
 //! Calls of the owner about adverts; [`super`] describes their order.
 
-use super::super::adverts::{Remote, ZeroCopy};
+use super::super::adverts::Remote;
 use super::super::message::{Mode, BSDH_LEN};
 use super::Connection;
 
@@ -16,11 +16,11 @@ impl Connection {
     /// Returns the largest block for [`Offer::source`](super::Offer::source); 0: none, until the
     /// peer has shown that it supports source adverts. A block has at least two bytes.
     pub fn source_limit(&self) -> u32 {
-        match self.zero_copy {
-            ZeroCopy::Off => 0,
-            _ if self.own_line() => LARGEST,
-            ZeroCopy::On if !self.peer_knows => 0,
-            _ => OFED_SOURCE,
+        match self.own_line() {
+            _ if !self.zero_copy => 0,
+            true => LARGEST,
+            false if self.peer_knows => OFED_SOURCE,
+            false => 0,
         }
     }
 
@@ -100,7 +100,7 @@ impl Connection {
 
     /// Returns true if [`set_pipelined`](Self::set_pipelined) has an effect on this connection.
     pub fn may_be_pipelined(&self) -> bool {
-        self.zero_copy != ZeroCopy::Off && self.own_line()
+        self.zero_copy && self.own_line()
     }
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
@@ -128,7 +128,7 @@ impl Connection {
     /// Returns true if a block of this size, offered as a sink now, would be advertised as soon as
     /// there are credits: the peer sends Pipelined, and has no unfinished source adverts.
     pub fn can_offer_sink(&self, size: u32) -> bool {
-        self.zero_copy != ZeroCopy::Off
+        self.zero_copy
             && self.receive_mode == Mode::Pipelined
             && (self.least_sink()..=LARGEST).contains(&size)
             && self

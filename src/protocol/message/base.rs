@@ -2,8 +2,8 @@
 
 //! The sixteen messages on the queue pair: base header (BSDH) and extended headers.
 
-use super::field::{U16, U32, U64, U8};
-use super::{Malformed, Mid, BSDH_LEN, MAX_HEADER};
+use super::super::violation::Malformed;
+use super::{Mid, BSDH_LEN, MAX_HEADER, U16, U32, U64, U8};
 
 /// Offsets of the fields from the start of the message.
 mod field {

@@ -2,8 +2,10 @@
 
 //! Hello and HelloAck, the private data of the CM's REQ and REP.
 
-use super::field::{Bytes, U16, U32, U8};
-use super::{Malformed, Mid, HELLO_ACK_LEN, HELLO_LEN, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE};
+use super::super::violation::Malformed;
+use super::{
+    Bytes, Mid, HELLO_ACK_LEN, HELLO_LEN, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, U16, U32, U8,
+};
 
 /// Offsets of the fields from the start of the message.
 mod field {

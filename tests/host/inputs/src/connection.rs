@@ -8,8 +8,7 @@
 
 use sdp_protocol::message::Message;
 use sdp_protocol::{
-    Block, Connection, Event, Mid, Offer, Parameters, Stall, Transmit, Violation, ZeroCopy,
-    MAX_HEADER,
+    Block, Connection, Event, Mid, Offer, Parameters, Stall, Transmit, Violation, MAX_HEADER,
 };
 
 /// The input, consumed from its front; zeros when it is used up.
@@ -92,11 +91,7 @@ impl Play {
             posted: input.short(),
             credits,
             desired_remote_size: u32::from(input.short()),
-            zero_copy: match input.byte() % 4 {
-                0 => ZeroCopy::Off,
-                1 => ZeroCopy::Forced,
-                _ => ZeroCopy::On,
-            },
+            zero_copy: input.byte() % 4 != 0,
         });
         Play {
             end,

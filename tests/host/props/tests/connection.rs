@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sdp_props::{body, flags};
 use sdp_protocol::message::{Body, Flags, Message};
 use sdp_protocol::{
-    Block, Connection, Event, Mid, Offer, Outgoing, Parameters, Transmit, ZeroCopy, MAX_HEADER,
+    Block, Connection, Event, Mid, Offer, Outgoing, Parameters, Transmit, MAX_HEADER,
 };
 
 /// Event of a connection.
@@ -73,15 +73,11 @@ fn action() -> impl Strategy<Value = Action> {
 
 fn parameters() -> impl Strategy<Value = Parameters> {
     (
-        (64..5000u32, 64..5000u32),
+        (64..5000u32, prop_oneof![64..5000u32, Just(32784)]),
         any::<(u16, u16)>(),
         (any::<u16>(), 0..70u16),
         any::<u32>(),
-        prop_oneof![
-            Just(ZeroCopy::Off),
-            Just(ZeroCopy::On),
-            Just(ZeroCopy::Forced)
-        ],
+        any::<bool>(),
     )
         .prop_map(|(sizes, adverts, buffers, desired, zero_copy)| Parameters {
             local_receive_size: sizes.0,
@@ -98,7 +94,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
 /// A connection, and the limits that it must keep.
 struct Model {
     end: Connection,
-    zero_copy: ZeroCopy,
+    zero_copy: bool,
     offer: Offer,
     sent: u32,
     acked: u32,
@@ -273,7 +269,7 @@ impl Model {
         if advert {
             let block = self.offer.source.take().unwrap();
             prop_assert!(self.offer.queued == 0 && block.size > out.payload);
-            prop_assert!(self.zero_copy != ZeroCopy::Off);
+            prop_assert!(self.zero_copy);
             prop_assert!((1..=8).contains(&self.end.sources_outstanding()));
         } else if out.payload > 0 || out.kind == Mid::DisConn {
             prop_assert!(out.payload <= self.offer.queued.min(self.offer.limit));

@@ -3,7 +3,7 @@
 //! Tests the time in which OFED takes a SrcAvail for Data (`src/protocol/adverts/stale_record.rs`).
 
 use sdp_protocol::message::{Body, Flags, Message};
-use sdp_protocol::{Block, Connection, Mid, Offer, Parameters, Transmit, ZeroCopy};
+use sdp_protocol::{Block, Connection, Mid, Offer, Parameters, Transmit};
 
 const BLOCK: Block = Block {
     size: 1 << 20,
@@ -29,7 +29,7 @@ impl Pair {
             posted,
             credits: 9,
             desired_remote_size: 0,
-            zero_copy: ZeroCopy::On,
+            zero_copy: true,
         };
         let offer = Offer {
             posted,

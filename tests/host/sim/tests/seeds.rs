@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Connection, Mid, Offer, Parameters, Transmit, ZeroCopy};
+use sdp_protocol::{Connection, Mid, Offer, Parameters, Transmit};
 use sdp_sim::audit::Audit;
 use sdp_sim::packet::{stream_byte, Packet};
 use sdp_sim::port::{Inbox, Outbox, Port};
@@ -78,7 +78,7 @@ fn bulk_needs_few_updates() {
             posted,
             credits: posted,
             desired_remote_size: 0,
-            zero_copy: ZeroCopy::Off,
+            zero_copy: false,
         };
         let mut ends = [Connection::new(&parameters), Connection::new(&parameters)];
         let mut offer = Offer {

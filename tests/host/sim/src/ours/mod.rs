@@ -9,9 +9,7 @@ mod posting;
 use std::collections::VecDeque;
 
 use sdp_protocol::message::Mid;
-use sdp_protocol::{
-    Block, Connection, Event, Offer, Parameters, Remote, Transmit, ZeroCopy, MAX_HEADER,
-};
+use sdp_protocol::{Block, Connection, Event, Offer, Parameters, Remote, Transmit, MAX_HEADER};
 
 use self::adverts::Large;
 use self::blocks::{Ahead, Blocks};
@@ -83,7 +81,7 @@ impl Ours {
             trusting: true,
             last: Transmit::Idle,
             ofed: parameters.remote_max_adverts == 1,
-            zero_copy: parameters.zero_copy != ZeroCopy::Off,
+            zero_copy: parameters.zero_copy,
             settled: false,
             patient: true,
             planned: VecDeque::new(),

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use sdp_protocol::{Mid, ZeroCopy};
+use sdp_protocol::Mid;
 
 use self::setup::Setup;
 use crate::fabric::Fabric;
@@ -71,7 +71,7 @@ impl World {
                 flavour,
                 setups[0].budget,
                 setups[0].size,
-                setups[0].zero_copy == ZeroCopy::Off,
+                !setups[0].zero_copy,
             )),
             None => ours(1, &mut rng),
         };

@@ -2,7 +2,7 @@
 
 //! Random parameters of each connection.
 
-use sdp_protocol::{Parameters, ZeroCopy};
+use sdp_protocol::Parameters;
 
 use crate::foreign::Flavour;
 use crate::rng::Rng;
@@ -14,7 +14,7 @@ pub(super) struct Setup {
     pub(super) depth: u16,
     pub(super) largest: u32,
     pub(super) adverts: u16,
-    pub(super) zero_copy: ZeroCopy,
+    pub(super) zero_copy: bool,
     pub(super) flavour: Option<Flavour>,
 }
 
@@ -35,7 +35,7 @@ impl Setup {
             depth: rng.pick(&[1, 2, 8, 64]),
             largest: rng.pick(&[0, larger]),
             adverts: rng.pick(&[1, 2, 16, 255]),
-            zero_copy: rng.pick(&[ZeroCopy::Off, ZeroCopy::On, ZeroCopy::On, ZeroCopy::Forced]),
+            zero_copy: !rng.one_in(4),
             flavour: None,
         };
         if foreign {
@@ -49,9 +49,9 @@ impl Setup {
     /// Returns the parameters of both ends; the second one may be foreign.
     pub(super) fn pair(rng: &mut Rng, foreign: bool) -> [Setup; 2] {
         let mut setups = [Setup::new(rng, false), Setup::new(rng, foreign)];
-        if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
-            // Forced adverts would only be sent to a peer that does not support them.
-            setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
+        if setups[1].flavour.is_some_and(|f| f.zero_copy) && rng.one_in(2) {
+            // by this size, a foreign peer shows that it supports adverts
+            setups[1].size = 32784;
         }
         // An end with three buffers replies to every message, and so may the other end at any time:
         // credit updates without end. An end of this module must have four buffers, unless the
