@@ -21,12 +21,11 @@
 //! **Release.** Unpinning sleeps. `Pinned::into_spare` unpins the memory at once, in process
 //! context. The drop of a `Pinned`, in any context, queues the unpinning to a workqueue.
 
-mod spliced;
-
 use super::budget::{Account, Charge};
-use super::notify::{Accounting, Notify, Watch};
+use super::protect::InFlight;
 use crate::sys::errno::{ENOBUFS, EOPNOTSUPP};
 use crate::sys::net::message::{RecvMsg, SendMsg};
+use crate::sys::net::notice::ZerocopyPiece;
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, PAGE};
 use crate::sys::rdma::block::{Block, OwnedBlock};
@@ -34,11 +33,42 @@ use crate::sys::rdma::dma::Direction::{self, FromDevice, ToDevice};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;
-use kernel::sync::atomic::{AtomicFlag, Full};
+use kernel::sync::atomic::{Acquire, AtomicFlag, Full};
 use kernel::sync::Arc;
 
 /// Maximum number of pages in one block for a local peer: 2 MiB, as with devices.
 const MOST_PAGES: usize = (2 << 20) / PAGE;
+
+/// Receiver of the notification that memory is released. The drop sends the notification: in
+/// process context, after the pages are released.
+pub(crate) enum Notify {
+    /// Notification of a call with `MSG_ZEROCOPY`.
+    Call(#[expect(dead_code, reason = "held until it is dropped")] ZerocopyPiece),
+    /// Tasks that wait to write to the memory.
+    Protected(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
+}
+
+/// Accounting of pinned memory against its user's `RLIMIT_MEMLOCK`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accounting {
+    /// Accounted by the pinning code.
+    Here,
+    /// Accounted by the pinning code, which pins the pages again even if they are already pinned.
+    HereAnew,
+    /// Accounted by the kernel's `MSG_ZEROCOPY` code.
+    ByNotice,
+}
+
+/// Handle that shows if a block is still in use, without a reference to the block.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<AtomicFlag>);
+
+impl Watch {
+    /// Returns true from the pinning to the release. After that, nothing accesses the memory.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.load(Acquire)
+    }
+}
 
 /// Allocates and pins blocks of one connection. Context: process, without locks.
 #[derive(Clone)]
@@ -53,18 +83,13 @@ impl Pinning {
         Pinning { mapper }
     }
 
-    /// Returns the maximum number of pages in one block, 0 without zero copy.
-    pub(crate) fn most_pages(&self) -> usize {
-        most_pages(self.mapper.as_ref())
-    }
-
     /// Allocates an empty block. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or an error of the device: the caller has to copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
-        let most = self.most_pages();
+        let most = most_pages(self.mapper.as_ref());
         if most == 0 {
             return Err(ENODEV);
         }
@@ -82,25 +107,24 @@ impl Pinning {
     pub(crate) fn copy_of(&self, pages: &Pages) -> Result<Pinned> {
         let mut copy = self.make()?;
         copy.copy_pages(pages)?;
-        // without a memory region the copy is sent in messages
-        copy.map(ToDevice, true)
-            .or_else(|_| copy.map(ToDevice, false))?;
+        copy.map_source(true)?;
         copy.data.held.xchg(true, Full);
         Ok(copy)
     }
 
     /// Returns the beginning of a range, limited to the maximum size of a block.
     pub(super) fn cut(&self, range: (usize, usize)) -> (usize, usize) {
-        cut(self.most_pages(), range)
+        cut(self.mapper.as_ref(), range)
     }
 }
 
+/// Returns the maximum number of pages in one block, 0 without zero copy.
 fn most_pages(mapper: Option<&Arc<Mapper>>) -> usize {
     mapper.map_or(MOST_PAGES, |m| m.most_pages())
 }
 
-fn cut(most_pages: usize, (address, len): (usize, usize)) -> (usize, usize) {
-    let most = most_pages.saturating_mul(PAGE);
+fn cut(mapper: Option<&Arc<Mapper>>, (address, len): (usize, usize)) -> (usize, usize) {
+    let most = most_pages(mapper).saturating_mul(PAGE);
     (address, len.min(most.saturating_sub(address % PAGE)))
 }
 
@@ -288,7 +312,7 @@ impl Block<Charged> {
         (hold, counted): (PinTerm, Accounting),
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize>,
     ) -> Result<usize> {
-        let (address, len) = cut(most_pages(self.mapper()), range.ok_or(EOPNOTSUPP)?);
+        let (address, len) = cut(self.mapper(), range.ok_or(EOPNOTSUPP)?);
         // memory without a user address has the offset in its first page as address
         let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
@@ -356,6 +380,53 @@ impl Block<Charged> {
         (self.data.charge, self.data.locked) = (Some(charge), locked);
         self.data.held.xchg(true, Full);
         Ok(n)
+    }
+
+    /// Prepares an empty block for [`Self::add_pages`]. Context: process, may sleep.
+    pub(crate) fn collect(&mut self) -> Result {
+        self.data.watched = None;
+        self.clear();
+        self.pin(|pages| pages.reserve(usize::MAX).map(|()| 0))?;
+        self.data.held.xchg(true, Full);
+        Ok(())
+    }
+
+    /// Adds up to `most` bytes of the pages that a call sends next, without advancing the call, if
+    /// they continue the collected pages. Returns the number of bytes. Context: any.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: the call has no bytes left. `ENOBUFS`: the limit of this direction is reached.
+    pub(crate) fn add_pages(
+        &mut self,
+        from: &SendMsg<'_>,
+        most: usize,
+        account: &Arc<Account>,
+    ) -> Result<usize> {
+        let (at, len) = from.run(most).ok_or(EOPNOTSUPP)?;
+        let pages = (at % PAGE).saturating_add(len).div_ceil(PAGE);
+        let mut charge = account.charge(ToDevice, pages).ok_or(ENOBUFS)?;
+        let before = self.count();
+        let n = self.add(|pages| from.add_pages(pages, len));
+        charge.shrink(self.count().saturating_sub(before));
+        match &mut self.data.charge {
+            Some(sum) => sum.add(charge),
+            none => *none = Some(charge),
+        }
+        Ok(n)
+    }
+
+    /// Maps the pages for sending; may sleep. Returns true if the peer may get access (`for_peer`).
+    /// Without access, the bytes are sent in messages.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error of the device; the call can be repeated.
+    pub(crate) fn map_source(&mut self, for_peer: bool) -> Result<bool> {
+        if for_peer && self.map(ToDevice, true).is_ok() {
+            return Ok(true);
+        }
+        self.map(ToDevice, false).map(|()| false)
     }
 
     /// Returns an object that shows if the memory is still in use.

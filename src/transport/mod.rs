@@ -97,8 +97,7 @@ pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
 pub(crate) use upcalls::{LinkId, Upcalls, Verdict};
 
-pub(crate) use crate::memory::notify::Watch;
-pub(crate) use crate::memory::pinned::Pinned;
+pub(crate) use crate::memory::pinned::{Pinned, Watch};
 pub(crate) use crate::sys::netns::Net;
 pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{Config, REPLY_DATA, REQUEST_DATA};

@@ -18,7 +18,7 @@ use super::local;
 use super::memory::{Added, PinnedCall, LEAST};
 use super::tx_blocks::call::Returned;
 use super::tx_blocks::BlockUser;
-use crate::memory::notify::{Accounting, Notify};
+use crate::memory::pinned::{Accounting, Notify};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::Locked;

@@ -7,7 +7,7 @@ use super::super::{Connection, SdpSock};
 use super::advert::Advert;
 use super::Posted;
 use crate::memory::budget::Account;
-use crate::memory::notify::Notify;
+use crate::memory::pinned::Notify;
 use crate::memory::spares::BlockPool;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;

@@ -14,7 +14,7 @@ use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
 use super::detached;
 use super::memory::{Added, PinnedCall, LEAST};
 use super::{local, BlockUser, Posted, CANCEL_TIME};
-use crate::memory::notify::{Accounting, Notify};
+use crate::memory::pinned::{Accounting, Notify};
 use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;

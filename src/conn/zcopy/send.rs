@@ -15,7 +15,7 @@ use super::tx_blocks::call::Awaits;
 use super::tx_blocks::BlockUser;
 use super::waiting::{AfterSleep, Waiting};
 use super::{by_read, by_write, LEAST_TRANSFER};
-use crate::memory::notify::{Accounting, Notify};
+use crate::memory::pinned::{Accounting, Notify};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;

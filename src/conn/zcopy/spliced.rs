@@ -176,7 +176,7 @@ pub(crate) fn flush(sk: &SdpSock) {
     };
     let worth = c.may_use_zcopy(collected.memory.len());
     drop(c);
-    let mapped = collected.memory.map_added(worth);
+    let mapped = collected.memory.map_source(worth);
     let mut c = sk.connection();
     let left = c.flushed(sk, collected, mapped.ok());
     if left.is_none() {
