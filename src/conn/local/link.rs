@@ -54,11 +54,8 @@ impl Direction {
     }
 }
 
-/// State of both ends.
-pub(super) struct Pair {
-    /// Both directions. The end that called connect(2) writes to the first.
-    pub(super) directions: [Direction; 2],
-}
+/// State of both ends. The end that called connect(2) writes to the first direction.
+pub(super) type Pair = [Direction; 2];
 
 /// One end of a local connection. Context of the methods: any, unless they say otherwise.
 pub(crate) struct LocalLink {
@@ -98,7 +95,7 @@ impl LocalLink {
     }
 
     fn direction(&self, of_active: bool) -> &Direction {
-        let [a, b] = &self.pair.directions;
+        let [a, b] = &*self.pair;
         match of_active {
             true => a,
             false => b,

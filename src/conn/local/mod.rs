@@ -16,7 +16,7 @@ mod transfer;
 pub(crate) use self::link::{LocalLink, Special};
 
 use self::blocks::Offered;
-use self::link::{Direction, Pair};
+use self::link::Direction;
 use super::stats::Stats;
 use super::unread::Unread;
 use super::{Connection, SdpSock};
@@ -54,8 +54,7 @@ impl LocalEnd {
     pub(crate) fn pair(active: &SdpSock, passive: &SdpSock) -> Result<[KBox<Self>; 2]> {
         let (to, writer, far_reader) = ByteQueue::new()?;
         let (from, far_writer, reader) = ByteQueue::new()?;
-        let directions = [Direction::new(to)?, Direction::new(from)?];
-        let pair = Arc::new(Pair { directions }, GFP_KERNEL)?;
+        let pair = Arc::new([Direction::new(to)?, Direction::new(from)?], GFP_KERNEL)?;
         let end = |link, writer, reader| {
             let end = LocalEnd {
                 link,
@@ -193,7 +192,7 @@ impl SdpSock {
         let end = core::mem::replace(cell, LocalCell::Unknown);
         let unused = self.with(|c| c.local.as_mut().and_then(|l| l.end.take()));
         if let LocalCell::End(end) = &end {
-            end.link.free_spares();
+            drop(end.link.outgoing().blocks.close());
         }
         drop((end, unused));
     }

@@ -12,7 +12,9 @@ use crate::sys::errno::EFAULT;
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::State;
 use crate::sys::pages::Memory;
+use crate::sys::pin::Pages;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Maximum number of bytes copied at a time.
 const STEP: usize = 65536;
@@ -23,12 +25,6 @@ impl LocalLink {
     /// Runs `f` on the unused blocks of this end, while its socket is open.
     pub(crate) fn with_spares<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
         self.outgoing().blocks.with_pool(f)
-    }
-
-    /// Frees the unused blocks: the socket is closed.
-    pub(super) fn free_spares(&self) {
-        let pool = self.outgoing().blocks.close();
-        drop(pool);
     }
 
     /// Returns true if another block may be added.
@@ -155,9 +151,7 @@ impl LocalEnd {
         (peek, discard): (bool, bool),
     ) -> Result<usize> {
         let n = n.min(STEP);
-        let d = self.link.incoming();
-        let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
-        let Some(pages) = d.queue.blocks(begin).flatten() else {
+        let Some(pages) = self.begin_step(start) else {
             return Ok(0);
         };
         let mut given = match discard {
@@ -189,14 +183,20 @@ impl LocalEnd {
     fn copy_aside(&mut self, (start, offset): (i64, usize), n: usize) -> Result<Option<Memory>> {
         let mut bytes = Memory::new(ASIDE, GFP_KERNEL)?;
         let to = bytes.bytes_mut().get_mut(..n).ok_or(EINVAL)?;
-        let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
-        let Some(pages) = self.link.incoming().queue.blocks(begin).flatten() else {
+        let Some(pages) = self.begin_step(start) else {
             return Ok(None);
         };
         let copied = pages.copy_out(offset, to);
         drop(pages);
         self.end_step(start, 0);
         copied.map(|()| Some(bytes))
+    }
+
+    /// Begins a step that reads the block at `start`. `None`: a reset has dropped the block.
+    fn begin_step(&self, start: i64) -> Option<Arc<Pages>> {
+        let queue = &self.link.incoming().queue;
+        let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
+        queue.blocks(begin).flatten()
     }
 
     /// Ends a step that has read `n` bytes of a block. Returns false if the block was dropped.
