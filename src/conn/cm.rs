@@ -121,11 +121,6 @@ impl Cm {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
 
-    /// Returns true if the link is closed.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.link.is_none() && self.resolver.is_none() && self.repeated.is_none()
-    }
-
     /// Returns true if the link belongs to the current connection.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
         self.link.as_ref().is_some_and(|l| l.id() == link)
@@ -168,7 +163,11 @@ impl Connection {
 
     /// Returns true if no connection, and no attempt to make one, is left.
     pub(crate) fn is_idle(&self) -> bool {
-        self.cm.is_idle() && self.living_link().is_none()
+        let cm = &self.cm;
+        cm.link.is_none()
+            && cm.resolver.is_none()
+            && cm.repeated.is_none()
+            && self.living_link().is_none()
     }
 
     /// Takes all objects of the connection out of the socket, to be destroyed without the lock.

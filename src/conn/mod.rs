@@ -14,7 +14,6 @@
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 mod accept_queue;
-mod busy_poll;
 mod close;
 pub(crate) mod closing;
 mod cm;
@@ -46,7 +45,6 @@ pub(crate) use self::fallback::FallbackReason;
 pub(crate) use self::guard::Guard;
 pub(crate) use self::options::{Options, Threshold};
 
-use self::busy_poll::BusyPoll;
 use self::closing::Closing;
 use self::cm::Cm;
 use self::cork::Cork;
@@ -60,6 +58,7 @@ use self::rx_buffers::RxBuffers;
 use self::send_queue::SendQueue;
 use self::stats::Stats;
 use self::timers::{Timer, Timers};
+use self::wait::BusyPoll;
 use self::wakeups::{Wakeup, Wakeups};
 use self::zcopy::{Zcopy, ZcopyBox};
 use crate::memory::budget::Account;

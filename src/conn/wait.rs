@@ -2,20 +2,60 @@
 
 //! Waiting in socket calls: polls for the time of [`BusyPoll`], then sleeps.
 //!
-//! A caller polls the completion queues, so that no notification is needed. On a local connection,
-//! the sender notifies the caller.
+//! A sleep and a wakeup often take longer than the peer's reply. If recent bytes arrived soon, a
+//! reader polls before sleeping, unless another task needs the processor. The reader polls the
+//! completion queues, so that no notification is needed. On a local connection, the sender notifies
+//! the reader.
 
-use super::busy_poll::BusyPoll;
 use super::timers::Timer;
 use super::{SdpSock, Socket, SPACE_PAUSE};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::sock::{cpu_contended, signal_pending, Locked, FOREVER};
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::{Delta, Instant, Monotonic};
 
 /// Number of event checks between two polls of the CQ. A poll takes as long as ten checks.
 const SPINS: u32 = 8;
+/// Shortest polling time (us).
+const LEAST: i32 = 10;
+
+/// Recent waiting times of a socket's readers.
+///
+/// Concurrent readers may overwrite each other's measurement, which is harmless.
+pub(crate) struct BusyPoll {
+    /// Running mean (us).
+    mean: Atomic<i32>,
+}
+
+impl BusyPoll {
+    pub(crate) fn new() -> Self {
+        BusyPoll {
+            mean: Atomic::new(0),
+        }
+    }
+
+    /// Returns the polling time before sleeping, 0 if bytes are not expected within `most` (us),
+    /// the parameter `recv_poll`.
+    pub(crate) fn limit(&self, most: i32) -> Delta {
+        let mean = self.mean.load(Relaxed);
+        let limit = match mean > most {
+            true => 0,
+            false => mean.saturating_mul(2).saturating_add(LEAST).min(most),
+        };
+        Delta::from_micros(limit.into())
+    }
+
+    /// Records the waiting time of a reader. A single long wait, such as a pause between two
+    /// requests, does not outweigh several short ones.
+    pub(crate) fn learn(&self, waited: Delta, most: i32) {
+        let most = most.saturating_mul(4);
+        let waited = waited.as_micros_ceil().clamp(0, most.into()) as i32;
+        let mean = self.mean.load(Relaxed);
+        let step = waited.saturating_sub(mean) / 4;
+        self.mean.store(mean.saturating_add(step), Relaxed);
+    }
+}
 
 /// Registers a caller that waits for send space, from before its last check until after the wait:
 /// space that appears after the check causes a notification. Without a registered caller no
