@@ -38,7 +38,7 @@ mod records;
 mod resize;
 mod violation;
 
-pub use self::adverts::{Remote, MAX_ADVERTS};
+pub use self::adverts::MAX_ADVERTS;
 pub use self::connection::{
     Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit,
 };

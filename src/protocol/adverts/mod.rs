@@ -37,21 +37,18 @@ pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 pub(super) use self::stale_record::StaleRecord;
 
+use super::message::Block;
+
 /// Maximum number of the peer's adverts of each kind that are kept: MaxAdverts with zero copy.
 pub const MAX_ADVERTS: usize = 16;
 
-/// Memory of the peer that may be read or written by RDMA now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remote {
-    /// Address of the next byte to read or write.
-    pub address: u64,
-    /// R_Key of the peer.
-    pub r_key: u32,
-    /// Bytes from `address` to the end of the advert.
-    pub size: u32,
-}
+impl Block {
+    /// Returns true if the block ends at or before the last address.
+    fn is_in_range(&self) -> bool {
+        let last = self.size.saturating_sub(1);
+        self.address.checked_add(last.into()).is_some()
+    }
 
-impl Remote {
     /// Removes up to `bytes` bytes from the front. Returns their number.
     fn advance(&mut self, bytes: u32) -> u32 {
         let bytes = bytes.min(self.size);

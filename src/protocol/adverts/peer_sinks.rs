@@ -17,10 +17,10 @@
 //! no advert at the peer and void none.
 
 use super::super::credits::after;
-use super::super::message::SinkAvail;
+use super::super::message::{Block, SinkAvail};
 use super::super::Violation;
 use super::queue::Queue;
-use super::{Remote, MAX_ADVERTS};
+use super::MAX_ADVERTS;
 
 /// A change of this end from Pipelined to Combined that the peer has not acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ struct Left {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
     /// The rests to write. The size of a complete block is the number of written bytes.
-    adverts: Queue<Remote, MAX_ADVERTS>,
+    adverts: Queue<Block, MAX_ADVERTS>,
     /// Number of the oldest adverts that are written and not yet reported.
     complete: usize,
     /// Number of the oldest adverts that the peer sent before it had received all Data.
@@ -95,10 +95,10 @@ impl PeerSinks {
         if self.confirmation {
             return Err(Violation::SinkAvailDuringCancel);
         }
-        let block = &advert.block;
-        let last = block.size.checked_sub(1);
-        let last = last.ok_or(Violation::SinkAvailSize)?;
-        if block.address.checked_add(last.into()).is_none() {
+        if advert.block.size == 0 {
+            return Err(Violation::SinkAvailSize);
+        }
+        if !advert.block.is_in_range() {
             return Err(Violation::SinkAvailRange);
         }
         let since = self.left.map_or(0, |left| left.since);
@@ -113,24 +113,17 @@ impl PeerSinks {
         if self.left.is_some() {
             return Ok(false);
         }
-        let kept = self.adverts.len() < usize::from(self.limit)
-            && self.adverts.push(Remote {
-                address: block.address,
-                r_key: block.r_key,
-                size: block.size,
-            });
-        if kept && after(self.last, mseq_ack) {
+        if self.adverts.len() >= self.limit.into() || !self.adverts.push(advert.block) {
+            return Err(Violation::SinkAvailLimit);
+        }
+        if after(self.last, mseq_ack) {
             self.doubtful = self.adverts.len();
         }
-        if kept {
-            Ok(true)
-        } else {
-            Err(Violation::SinkAvailLimit)
-        }
+        Ok(true)
     }
 
     /// Returns the address to write to next.
-    pub(crate) fn next(&self) -> Option<Remote> {
+    pub(crate) fn next(&self) -> Option<Block> {
         if self.doubtful > self.complete {
             return None;
         }
@@ -235,7 +228,6 @@ impl PeerSinks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::message::Block;
     use super::*;
 
     /// This end may send no payload during a long series of WRITEs.

@@ -20,13 +20,13 @@ use super::super::credits::after;
 use super::super::message::{Block, Mode};
 use super::super::Violation;
 use super::queue::Queue;
-use super::{Remote, MAX_ADVERTS};
+use super::MAX_ADVERTS;
 
 /// One advert that may be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerSource {
     /// Bytes that no READ covers.
-    rest: Remote,
+    rest: Block,
     /// Bytes of READs in flight.
     reading: u32,
     /// Bytes read and not yet reported.
@@ -118,19 +118,14 @@ impl PeerSources {
         if advert.size <= inline {
             return Err(Violation::SrcAvailSize);
         }
-        let last = u64::from(advert.size.saturating_sub(1));
-        if advert.address.checked_add(last).is_none() {
+        if !advert.is_in_range() {
             return Err(Violation::SrcAvailRange);
         }
         self.outstanding = self.outstanding.saturating_add(1);
         if self.refusal != Refusal::No {
             return Ok(false);
         }
-        let mut rest = Remote {
-            address: advert.address,
-            r_key: advert.r_key,
-            size: advert.size,
-        };
+        let mut rest = *advert;
         rest.advance(inline);
         let kept = self.readable
             && self.adverts.push(PeerSource {
@@ -160,7 +155,7 @@ impl PeerSources {
     }
 
     /// Returns the address to read next.
-    pub(crate) fn next(&self) -> Option<Remote> {
+    pub(crate) fn next(&self) -> Option<Block> {
         let open = self.adverts.iter().filter(|_| self.refusal == Refusal::No);
         open.map(|a| a.rest).find(|rest| rest.size > 0)
     }

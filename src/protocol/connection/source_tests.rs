@@ -2,7 +2,7 @@
 
 //! Tests of source adverts of both ends, with messages of a test peer.
 
-use super::super::adverts::{Remote, MAX_ADVERTS};
+use super::super::adverts::MAX_ADVERTS;
 use super::super::message::{Block, Body, Mid, Mode};
 use super::super::Violation;
 use super::tests::{mode, src_avail, Pair};
@@ -82,7 +82,7 @@ fn a_block_is_read_as_in_the_worked_example() {
     assert_eq!(received.event, Event::SourceAdvert);
     assert_eq!(received.payload, 32..33);
     let remote = pair.end.source_advert().unwrap();
-    let expected = Remote {
+    let expected = Block {
         address: 0x7f00_0000_1001,
         r_key: 0x1234_5678,
         size: 0xf_ffff,

@@ -2,8 +2,7 @@
 
 //! Calls of the owner about adverts; [`super`] describes their order.
 
-use super::super::adverts::Remote;
-use super::super::message::{Mode, BSDH_LEN};
+use super::super::message::{Block, Mode, BSDH_LEN};
 use super::Connection;
 
 /// Largest block for an OFED peer, which registers this size at most.
@@ -71,7 +70,7 @@ impl Connection {
     /// Returns the next part of the peer's source adverts, to be READ in part or as a whole.
     ///
     /// In the stream, its bytes follow the payload received so far and those of posted READs.
-    pub fn source_advert(&self) -> Option<Remote> {
+    pub fn source_advert(&self) -> Option<Block> {
         self.peer_sources.next().filter(|_| self.live())
     }
 
@@ -153,7 +152,7 @@ impl Connection {
     /// Returns the memory of the peer's reader for the next bytes of the stream, to be written by
     /// RDMA WRITE. `None` if the peer advertised memory before it had received all sent bytes: it
     /// is about to cancel.
-    pub fn sink_advert(&self) -> Option<Remote> {
+    pub fn sink_advert(&self) -> Option<Block> {
         let open = self.live() && !self.send_closed;
         self.peer_sinks.next().filter(|_| open)
     }

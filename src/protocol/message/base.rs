@@ -75,7 +75,7 @@ pub enum Mode {
 
 /// An advertised block of memory: pinned, and registered with a key of its own that allows the peer
 /// only the access of the advert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Size of the block in bytes, including those in the payload of its SrcAvail.
     pub size: u32,

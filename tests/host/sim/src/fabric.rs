@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 
-use sdp_protocol::{Block, Remote};
+use sdp_protocol::Block;
 
 use crate::rng::Rng;
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Region {
 
 /// A READ that was posted.
 struct Read {
-    from: Remote,
+    from: Block,
     bytes: Option<Vec<u8>>,
 }
 
@@ -113,7 +113,7 @@ impl Fabric {
     }
 
     /// Resolves a range of a region for an access by `side`.
-    fn find(&mut self, side: usize, at: Remote) -> Result<&mut [u8], String> {
+    fn find(&mut self, side: usize, at: Block) -> Result<&mut [u8], String> {
         if self.dead.contains(&at.r_key) {
             return Err("memory that its owner has taken back".into());
         }
@@ -134,7 +134,7 @@ impl Fabric {
     /// # Errors
     ///
     /// `Err`: the WRITE is not allowed.
-    pub fn write(&mut self, side: usize, to: Remote, bytes: &[u8]) -> Result<(), String> {
+    pub fn write(&mut self, side: usize, to: Block, bytes: &[u8]) -> Result<(), String> {
         let memory = self.find(side, to);
         let memory = memory.map_err(|what| format!("side {side} writes {what}: {to:?}"))?;
         memory.copy_from_slice(bytes);
@@ -142,7 +142,7 @@ impl Fabric {
     }
 
     /// Posts a READ of `side`.
-    pub fn post_read(&mut self, side: usize, from: Remote) {
+    pub fn post_read(&mut self, side: usize, from: Block) {
         self.reads[side].push_back(Read { from, bytes: None });
     }
 

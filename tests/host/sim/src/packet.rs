@@ -3,7 +3,7 @@
 //! Messages as bytes, and the contents of the streams.
 
 use sdp_protocol::message::{Body, Flags, Message};
-use sdp_protocol::Remote;
+use sdp_protocol::Block;
 
 /// A message in flight, or the bytes of an RDMA WRITE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Packet {
     /// All bytes of the message.
     pub bytes: Vec<u8>,
     /// Target of a WRITE.
-    pub write: Option<Remote>,
+    pub write: Option<Block>,
 }
 
 impl Packet {
@@ -30,7 +30,7 @@ impl Packet {
     }
 
     /// Makes a WRITE of the stream of `side` from `position` on.
-    pub fn write(to: Remote, side: usize, position: u64) -> Self {
+    pub fn write(to: Block, side: usize, position: u64) -> Self {
         let write = Some(to);
         Packet {
             write,

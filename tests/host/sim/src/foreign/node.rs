@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use sdp_protocol::message::{Body, Flags, Message, Mode};
-use sdp_protocol::Remote;
+use sdp_protocol::Block;
 
 use super::Foreign;
 use crate::node::{Common, Node, Over};
@@ -128,7 +128,7 @@ impl Node for Foreign {
             true => oldest.rest.size,
             false => rng.range(1, oldest.rest.size),
         };
-        let part = Remote {
+        let part = Block {
             size,
             ..oldest.rest
         };

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use sdp_protocol::message::{Body, Message, Mode, SinkAvail};
-use sdp_protocol::{Block, Remote};
+use sdp_protocol::Block;
 
 use super::Foreign;
 use crate::packet::Packet;
@@ -46,7 +46,7 @@ impl Made {
 #[derive(Debug, Default)]
 pub struct Taken {
     /// Memory that the peer has advertised.
-    pub room: VecDeque<Remote>,
+    pub room: VecDeque<Block>,
     /// Number of bytes written to the first block.
     pub written: u32,
     /// Sizes to report by RdmaWrCompl.
@@ -64,7 +64,7 @@ impl Taken {
             self.count = self.count.wrapping_sub(1);
             return false;
         }
-        self.room.push_back(Remote {
+        self.room.push_back(Block {
             address: advert.block.address,
             r_key: advert.block.r_key,
             size: advert.block.size,
@@ -119,7 +119,7 @@ impl Foreign {
             return false;
         }
         let size = rng.range(1, most.min(room.size));
-        let to = Remote { size, ..room };
+        let to = Block { size, ..room };
         wire.push_back(Packet::write(to, self.common.side, outbox.sent));
         self.taken.write(size);
         // GEN2 writes to the memory until less space is left than one message can carry.

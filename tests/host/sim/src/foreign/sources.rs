@@ -3,7 +3,7 @@
 //! OFED's source adverts, and its reactions to those of its peer.
 
 use sdp_protocol::message::{Body, Flags, Message, Mode};
-use sdp_protocol::{Block, Remote};
+use sdp_protocol::Block;
 
 use super::Foreign;
 use crate::packet::stream_byte;
@@ -25,7 +25,7 @@ pub(super) struct Advert {
 pub(super) struct Held {
     pub(super) mseq: u32,
     /// Unread part.
-    pub(super) rest: Remote,
+    pub(super) rest: Block,
     /// Set while a READ is in flight.
     pub(super) reading: bool,
     /// Number of bytes read and not reported.
@@ -167,7 +167,7 @@ impl Foreign {
         }
         self.held.push_back(Held {
             mseq,
-            rest: Remote {
+            rest: Block {
                 address: advert.address.wrapping_add(inline.into()),
                 r_key: advert.r_key,
                 size: advert.size.saturating_sub(inline),

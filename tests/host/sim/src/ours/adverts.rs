@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Block, Event, Mid, Outgoing, Remote};
+use sdp_protocol::{Block, Event, Mid, Outgoing};
 
 use super::Ours;
 use crate::node::Common;
@@ -188,7 +188,7 @@ impl Ours {
         }
         let all = most.min(room.size);
         let size = rng.pick(&[all, rng.clone().range(1, all)]);
-        let to = Remote { size, ..room };
+        let to = Block { size, ..room };
         wire.push_back(Packet::write(to, self.common.side, outbox.sent));
         self.connection.written(size, rng.one_in(2));
         self.common.outbox.sent += u64::from(size);

@@ -9,7 +9,7 @@ mod posting;
 use std::collections::VecDeque;
 
 use sdp_protocol::message::Mid;
-use sdp_protocol::{Block, Connection, Event, Offer, Parameters, Remote, Transmit, MAX_HEADER};
+use sdp_protocol::{Block, Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
 
 use self::adverts::Large;
 use self::blocks::{Ahead, Blocks};
@@ -338,7 +338,7 @@ impl Node for Ours {
             } else {
                 rng.range(1, remote.size)
             };
-            let part = Remote {
+            let part = Block {
                 size: bytes,
                 ..remote
             };

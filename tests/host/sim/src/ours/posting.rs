@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Event, Mid, Outgoing, Remote};
+use sdp_protocol::{Block, Event, Mid, Outgoing};
 
 use super::blocks::{Ahead, Blocks, Posted};
 use super::Ours;
@@ -82,7 +82,7 @@ impl Ours {
         let (start, end) = (offset as usize, (offset + size) as usize);
         wire.push_back(Packet {
             bytes: blocks.memories[memory].bytes[start..end].to_vec(),
-            write: Some(Remote { size, ..to }),
+            write: Some(Block { size, ..to }),
         });
         let last = blocks.queue.rest_posted(size, false);
         self.connection.written(size, last);
