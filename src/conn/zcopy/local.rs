@@ -65,24 +65,13 @@ pub(super) fn add_spliced(
     if !worth {
         return None;
     }
-    let mut memory = sk.space_for((at, len))?;
-    let added = memory.collect().ok().and_then(|()| {
-        let n = memory.add_pages(message, want, account).ok()?;
-        (n > 0).then_some(n)
-    });
-    let Some(added) = added else {
-        sk.connection().stats.unpinnable += 1;
-        sk.keep(memory);
-        return None;
-    };
-    match end.offer(sk, memory, BlockUser::None) {
-        Ok(()) => message.advance(added),
-        Err(memory) => {
-            sk.keep(memory);
-            return None;
-        }
+    let memory = PinnedCall::collect(sk, message, (at, len), want)?;
+    let size = memory.len();
+    let added = push(sk, end, memory, BlockUser::None);
+    if added == Added::Block {
+        message.advance(size);
     }
-    Some(Added::Block)
+    Some(added)
 }
 
 /// Replaces blocks of this user by copies in the kernel, so that the user can use its memory again.

@@ -78,11 +78,30 @@ impl<'a> PinnedCall<'a> {
         least: usize,
         pin: impl FnOnce(&mut Pinned, &mut SendMsg<'_>, &Arc<Account>) -> Result<usize>,
     ) -> Option<Self> {
-        let first = first_byte(message)?;
+        // before pinning: a pinned block holds the device, and page faults are no longer allowed
+        let mut first = [0];
+        if message.take(&mut first) != 1 {
+            return None;
+        }
+        message.give_back(1);
         let pin = |block: &mut Pinned, account: &_| pin(block, message, account);
         let mut pinned = Self::pin(sk, piece, least, pin)?;
-        pinned.first = first;
+        [pinned.first] = first;
         Some(pinned)
+    }
+
+    /// As [`Self::pin_next`], for up to `most` bytes of the pages that a call gives away, to which
+    /// later calls may add pages.
+    pub(super) fn collect(
+        sk: &'a SdpSock,
+        message: &mut SendMsg<'_>,
+        piece: (usize, usize),
+        most: usize,
+    ) -> Option<Self> {
+        Self::pin_next(sk, message, Some(piece), 1, |block, message, account| {
+            block.collect()?;
+            block.add_pages(message, most, account)
+        })
     }
 
     /// Sets the receiver of the release notification.
@@ -130,18 +149,6 @@ impl<'a> PinnedCall<'a> {
             }
         }
     }
-}
-
-/// Returns the next byte of a call, for a SrcAvail. Must be called before pinning: a pinned block
-/// holds the device, and page faults are no longer allowed.
-pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
-    let mut first = [0];
-    if message.take(&mut first) != 1 {
-        return None;
-    }
-    message.give_back(1);
-    let [first] = first;
-    Some(first)
 }
 
 impl Drop for PinnedCall<'_> {

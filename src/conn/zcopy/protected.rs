@@ -10,7 +10,7 @@
 //! in messages.
 
 use super::super::timers::Timer;
-use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
+use super::super::{keepalive, stats, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
 use super::detached;
 use super::memory::{Added, PinnedCall, LEAST};
 use super::{local, BlockUser, Posted, CANCEL_TIME};
@@ -88,7 +88,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
             if let Some(z) = c.zcopy.get_mut().filter(|_| why.lasts()) {
                 z.touches.refused();
             }
-            c.stats.count_unprotected(why.index());
+            stats::count(&mut c.stats.async_refused, why.index());
             return None;
         }
     };

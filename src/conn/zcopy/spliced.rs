@@ -22,7 +22,7 @@ use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
 use super::advert::Advert;
 use super::local;
-use super::memory::{first_byte, Added};
+use super::memory::{Added, PinnedCall};
 use super::Posted;
 use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
@@ -127,18 +127,10 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         }
         c.most_collected()
     };
-    let account = sk.account()?;
-    let first = first_byte(message)?;
-    let mut memory = sk.space_for((at, len))?;
-    let added = memory.collect().ok().and_then(|()| {
-        let n = memory.add_pages(message, most, account).ok()?;
-        u32::try_from(n).ok().filter(|n| *n > 0)
-    });
-    let Some(added) = added else {
-        sk.connection().stats.unpinnable += 1;
-        sk.keep(memory);
-        return None;
-    };
+    let pinned = PinnedCall::collect(sk, message, (at, len), most)?;
+    let (first, added) = (pinned.first, pinned.len());
+    let memory = pinned.into_memory()?;
+    let size = u32::try_from(added).unwrap_or(0);
     let mut c = sk.connection();
     let (at, idle, connected) = (c.tx.end(), c.outstanding() == 0, c.connected());
     let posted = Posted {
@@ -147,7 +139,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     };
     let begun = c.zcopy.get_mut().filter(|_| connected).and_then(|z| {
         let cookie = z.next_cookie();
-        let advert = Advert::unregistered(posted, added, cookie);
+        let advert = Advert::unregistered(posted, size, cookie);
         z.blocks.push_open(advert, first, at).ok()?;
         Some((z, cookie))
     });
@@ -164,7 +156,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     }
     c.set_timer(sk, Timer::Cork, CORK_TIME);
     drop(c);
-    message.advance(added as usize);
+    message.advance(added);
     Some(Added::Block)
 }
 
