@@ -66,19 +66,13 @@ pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
 
 /// Sets the timer to the next deadline, after an option or the state has changed.
 pub(crate) fn update(sk: &SdpSock) {
-    let next = {
-        let c = sk.connection();
-        next(sk, &c, jiffies())
-    };
+    let next = sk.with(|c| {
+        let others = [keepalive_due(sk, c), user_timeout_due(sk, c)];
+        c.timers.next(others, jiffies())
+    });
     if let Some(delay) = next {
         sk.set_timer(delay.max(1));
     }
-}
-
-/// Returns the time until the next deadline.
-fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
-    let others = [keepalive_due(sk, c), user_timeout_due(sk, c)];
-    c.timers.next(others, now)
 }
 
 /// Returns the time of the next keepalive probe.

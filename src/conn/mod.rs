@@ -20,7 +20,6 @@ mod cm;
 mod cork;
 pub(crate) mod events;
 pub(crate) mod fallback;
-mod given;
 mod guard;
 pub(crate) mod keepalive;
 pub(crate) mod local;

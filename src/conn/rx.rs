@@ -35,13 +35,21 @@ impl Connection {
             }
         }
         self.alive.received(jiffies());
-        let start = buffer.bytes().get(..(len as usize).min(MAX_HEADER));
-        let Some(message) = start.and_then(|bytes| self.understood(sk, bytes, len, wakeups)) else {
+        let Some(protocol) = self.protocol.as_mut() else {
             return;
         };
-        if let Err(violation) = self.follow_records(&buffer, &message) {
-            return self.violated(sk, violation, wakeups);
-        }
+        let header = buffer.bytes().get(..(len as usize).min(MAX_HEADER));
+        let header = header.unwrap_or_default();
+        let message = protocol.receive(header, len);
+        trace::receive(sk, header, protocol.credits());
+        let message = message.and_then(|message| {
+            stats::count(&mut self.stats.received, message.mid.index());
+            self.follow_records(&buffer, &message).map(|()| message)
+        });
+        let message = match message {
+            Ok(message) => message,
+            Err(violation) => return self.violated(sk, violation, wakeups),
+        };
         if message.urgent_pending {
             self.urgent_pending(sk, wakeups);
         }
@@ -55,29 +63,6 @@ impl Connection {
         match taken {
             Ok(()) => self.event(sk, &message, wakeups),
             Err(e) => self.done_with_error(sk, e, wakeups),
-        }
-    }
-
-    /// Passes a message that begins with `bytes` to the protocol, which may end the connection.
-    fn understood(
-        &mut self,
-        sk: &SdpSock,
-        bytes: &[u8],
-        len: u32,
-        wakeups: &mut Wakeups,
-    ) -> Option<Received> {
-        let protocol = self.protocol.as_mut()?;
-        let message = protocol.receive(bytes, len);
-        trace::receive(sk, bytes, protocol.credits());
-        match message {
-            Ok(message) => {
-                stats::count(&mut self.stats.received, message.mid.index());
-                Some(message)
-            }
-            Err(violation) => {
-                self.violated(sk, violation, wakeups);
-                None
-            }
         }
     }
 

@@ -27,6 +27,8 @@ use kernel::sync::Arc;
 const FIRST_LARGE: u16 = 8;
 /// Maximum number of spare buffers. When a long queue has been read, excess buffers are freed.
 const MOST_SPARE: usize = 128;
+/// Maximum number of given buffers: those of a pipe, and as many on their way to another socket.
+const MOST_GIVEN: usize = 32;
 /// Number of buffers allocated together.
 const BATCH: usize = 8;
 /// Number of large buffers, posted and unread, unless the program sets `SO_RCVBUF`. Fewer buffers
@@ -98,8 +100,10 @@ fn largest(sk: &SdpSock) -> usize {
 pub(crate) struct RxBuffers {
     /// Unused buffers of the current size.
     spare: KVec<Buffer>,
-    /// Empty buffers with pages that a pipe got.
-    pub(super) given: KVec<Buffer>,
+    /// Empty buffers with pages that a pipe got (splice(2)), mapped and charged
+    /// (`max_buffer_memory`). Each is posted again once nothing else uses its pages. When the
+    /// connection ends, the pages belong to the pipe alone.
+    given: KVec<Buffer>,
     /// Size of each buffer in bytes.
     size: u32,
     /// Number of buffers to keep posted while the reader keeps up.
@@ -149,29 +153,6 @@ impl RxBuffers {
         let most = endpoint.receive_slots();
         self.window = self.window.saturating_mul(2).min(most);
     }
-
-    /// Returns the number of buffers to keep posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which
-    /// `unread` are in use. `advert`: the peer has advertised, and may need credits for a cancel.
-    fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
-        let window = usize::from(self.window.max(LEAST_BUFFERS));
-        if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
-            // The peer has spent its last credits on payload, so no buffers are added.
-            return 0;
-        }
-        let left = rcvbuf.saturating_sub(unread);
-        let space = left.checked_div(self.size as usize).unwrap_or(left);
-        let least = match unread == 0 || advert {
-            true => LEAST_BUFFERS,
-            false => LAST_BUFFERS,
-        };
-        let window = match pressure::is_exhausted() {
-            true => self.window.min(LEAST_BUFFERS),
-            false => self.window,
-        };
-        window
-            .min(u16::try_from(space).unwrap_or(u16::MAX))
-            .max(least)
-    }
 }
 
 impl Connection {
@@ -204,6 +185,35 @@ impl Connection {
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
             && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
+    }
+
+    /// Takes back an empty receive buffer.
+    pub(crate) fn recycle(&mut self, buffer: Buffer) {
+        let _ = match buffer.given {
+            // `may_give` has made space
+            true => vec::push(&mut self.rx_buffers.given, MOST_GIVEN, buffer, GFP_NOWAIT).is_ok(),
+            false => self.keep(buffer),
+        };
+    }
+
+    /// Returns true if a pipe may get the pages of the first unread buffer.
+    pub(crate) fn may_give(&mut self) -> bool {
+        self.reclaim_given();
+        let given = &mut self.rx_buffers.given;
+        !pressure::is_tight() && vec::reserve(given, MOST_GIVEN, GFP_NOWAIT).is_ok()
+    }
+
+    /// Recycles the buffers whose pages no pipe uses any more.
+    fn reclaim_given(&mut self) {
+        let mut i = 0;
+        while let Some(buffer) = self.rx_buffers.given.get(i) {
+            if buffer.block().is_some_and(|b| b.is_shared()) {
+                i = i.saturating_add(1);
+            } else if let Ok(mut buffer) = self.rx_buffers.given.remove(i) {
+                buffer.given = false;
+                self.recycle(buffer);
+            }
+        }
     }
 
     /// Returns the mapper of the endpoint, for new buffers.
@@ -265,8 +275,27 @@ impl Connection {
 
     /// Returns the number of receive buffers to keep posted, by window and `SO_RCVBUF`.
     fn target(&self, sk: &SdpSock) -> u16 {
-        let advert = self.holds_advert();
-        self.rx_buffers.target(sk.rcvbuf(), self.readable(), advert)
+        let RxBuffers { window, size, .. } = self.rx_buffers;
+        let (rcvbuf, unread, size) = (sk.rcvbuf(), self.readable(), size as usize);
+        let most = usize::from(window.max(LEAST_BUFFERS)).saturating_mul(size);
+        if unread > rcvbuf.saturating_add(most) {
+            // The peer has spent its last credits on payload, so no buffers are added.
+            return 0;
+        }
+        let left = rcvbuf.saturating_sub(unread);
+        let space = left.checked_div(size).unwrap_or(left);
+        // a peer that has advertised may need credits for a cancel
+        let least = match unread == 0 || self.holds_advert() {
+            true => LEAST_BUFFERS,
+            false => LAST_BUFFERS,
+        };
+        let window = match pressure::is_exhausted() {
+            true => window.min(LEAST_BUFFERS),
+            false => window,
+        };
+        window
+            .min(u16::try_from(space).unwrap_or(u16::MAX))
+            .max(least)
     }
 
     /// Returns the memory of unread data. Returns 0 until the first message is complete, since no

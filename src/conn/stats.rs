@@ -139,11 +139,6 @@ counters! {
 }
 
 impl Stats {
-    /// Counts a block that could not be write-protected.
-    pub(crate) fn count_unprotected(&mut self, why: usize) {
-        count(&mut self.async_refused, why);
-    }
-
     pub(crate) fn count_outcome(&mut self, o: FallbackReason) {
         count(&mut self.outcomes, o.index());
     }

@@ -37,6 +37,13 @@ pub(crate) enum Wakeup {
     Fin = 2048,
 }
 
+/// Wakeups of callers that wait.
+const WAKES_CALLS: u32 = Wakeup::Readable as u32
+    | Wakeup::Writable as u32
+    | Wakeup::State as u32
+    | Wakeup::Error as u32
+    | Wakeup::Zcopy as u32;
+
 /// Set of wakeups found by [`Connection::run`](super::Connection::run).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wakeups {
@@ -91,12 +98,7 @@ impl Wakeups {
             // before the waiter continues: a later change would look like the waiter's own
             sk.state_changed();
         }
-        if self.has(Wakeup::Readable)
-            || self.has(Wakeup::Writable)
-            || self.has(Wakeup::State)
-            || self.has(Wakeup::Error)
-            || self.has(Wakeup::Zcopy)
-        {
+        if self.set & WAKES_CALLS != 0 {
             sk.wake();
         }
         if self.has(Wakeup::Admit) {
