@@ -28,20 +28,20 @@
 //! about to run out of credits and no other message is sent to it. Let `c` be the credits that the
 //! peer has left as announced, and `posted` the buffers it could use. An update is due when
 //!
-//! * `c` has fallen to half of `posted`, or to 3 if that is more: so a busy peer need not stop, and
+//! * `c` has fallen to half of `posted` or to 3, whichever is more: a busy peer need not stop, and
 //!   always has enough credits for payload;
 //! * and `posted - c` is at least 2.
 //!
 //! The second rule exists because an update is itself a message: it uses a buffer of the peer, and
 //! may make the peer's own update due. An end sends at most one update for two received messages,
-//! or for two buffers that its reader emptied, so updates do not answer each other for ever. (That
-//! includes an update from 0 to 2, by which the peer may send a control message, or an update of
-//! its own.)
+//! or for two buffers that its reader emptied, so updates do not trigger each other endlessly.
+//! (That includes an update from 0 to 2, by which the peer may send a control message, or an update
+//! of its own.)
 //!
 //! This rule delays nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload,
 //! then other buffers hold unread bytes. The exception is an end that never had more than three
 //! buffers. The update announces one more buffer, since more can never be posted. (Two ends with
-//! three buffers each would exchange updates for ever. So announce at least four.)
+//! three buffers each would exchange updates endlessly. So announce at least four.)
 //!
 //! An end with one credit left keeps it until the peer cannot send payload (`c < 3`). A last credit
 //! spent earlier might be missing then: a peer may need two credits for its own update (RHEL 5).
@@ -64,7 +64,7 @@
 //! two cases:
 //!
 //! * own adverts are outstanding, about which the peer reports, and the own credits suffice for
-//!   payload: such a peer rarely has to reply with an update of its own;
+//!   payload: with this many credits granted, the peer rarely replies with its own update;
 //! * or an advert of the peer is outstanding, which it must be able to cancel. If both ends are
 //!   out of buffers and hold adverts of each other, they exchange updates until one of them cancels
 //!   its advert. (So waiting for an advert to be read needs a time limit.)

@@ -62,7 +62,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Begins with the MaxMessage of both ends. `None` for a stream, whose MaxMessage is 0.
+    /// Makes the state of a connection with the MaxMessage of both ends. `None` for a stream, whose
+    /// MaxMessage is 0.
     pub fn new(own_most: u32, peer_most: u32) -> Option<Self> {
         (own_most > 0).then_some(Records {
             own_most,
@@ -89,8 +90,8 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// [`Violation::Record`]: a message without bytes, or longer than MaxMessage. None of `bytes`
-    /// make a message whole then.
+    /// [`Violation::Record`]: a message without bytes, or longer than MaxMessage. After the error
+    /// none of `bytes` completes a message.
     pub fn arrived(&mut self, mut bytes: &[u8]) -> Result<(), Violation> {
         let mut whole = self.whole;
         while let Some((first, rest)) = bytes.split_first() {
@@ -117,7 +118,7 @@ impl Records {
         Ok(())
     }
 
-    /// Returns true if a part of a message has arrived whose end has not.
+    /// Returns true if a message has arrived in part.
     pub fn is_within(&self) -> bool {
         self.have > 0 || self.left > 0
     }

@@ -16,12 +16,12 @@ use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// Score of full messages that triggers a request. A full message with more bytes queued after it
-/// adds two, any other message subtracts one. A few sends of several messages reach it; sends of
-/// one never do.
+/// Score of full messages that triggers a ChRcvBuf. A full message with more bytes queued after it
+/// adds two, any other message subtracts one. A few sends of several messages each reach this
+/// score; sends of one message never do.
 const SUSTAINED: u8 = 16;
 
-/// Divisor of the desired size for a first request: many connections never need more.
+/// Divisor of the desired size for a first request: many connections never need a larger size.
 const MIDDLE: u32 = 8;
 
 /// Receive buffers of this end, which the peer may request to grow.
@@ -55,7 +55,7 @@ impl LocalBuffers {
         self.size
     }
 
-    /// Counts a used receive buffer. (Buffers are used in the order of posting.)
+    /// Counts a used receive buffer.
     pub(super) fn consumed(&mut self) {
         if let LocalState::Decided { smaller, .. } = &mut self.state {
             *smaller = smaller.saturating_sub(1);

@@ -8,8 +8,8 @@ macro_rules! violations {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// Reason to abort a connection: the peer has broken the protocol.
         ///
-        /// Each has a [name](Violation::name) and an [index](Violation::index) for counters and
-        /// traces.
+        /// Each reason has a [name](Violation::name) and an [index](Violation::index) for counters
+        /// and traces.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation {
             /// The bytes are no valid message.
@@ -87,8 +87,8 @@ violations! {
     UnexpectedSinkCancelAck = "unexpected_sinkcancelack",
     /// SuspCommAck without a SuspComm.
     UnexpectedSuspCommAck = "unexpected_suspcommack",
-    /// Stream of messages with one that is empty or too long, or that the stream ends in, or with
-    /// an urgent byte.
+    /// A message in a `SOCK_SEQPACKET` stream is empty, too long, cut by the stream's end, or
+    /// contains an urgent byte.
     Record = "record",
 }
 

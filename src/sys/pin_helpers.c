@@ -269,7 +269,7 @@ int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 	return 0;
 }
 
-/* Copies from pages; the offset counts from the first one. */
+/* Copies from pages; the offset counts from the first page. */
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len)
 {
 	while (len) {

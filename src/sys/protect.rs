@@ -143,7 +143,7 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// Returns errors of userfaultfd, or `EINTR`.
+    /// `EINTR`, and the errors of userfaultfd(2).
     pub(crate) fn wait(&self) -> Result {
         // SAFETY: By the invariants `raw` is initialised.
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })

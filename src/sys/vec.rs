@@ -13,7 +13,6 @@ pub(crate) fn with_capacity<T>(most: usize, flags: Flags) -> Result<KVec<T>> {
     Ok(KVec::with_capacity(most, flags | __GFP_NOWARN)?)
 }
 
-/// Makes a vector of `n` elements.
 pub(crate) fn filled<T>(n: usize, flags: Flags, mut f: impl FnMut() -> T) -> Result<KVec<T>> {
     let mut v = with_capacity(n, flags)?;
     for _ in 0..n {

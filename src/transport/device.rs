@@ -15,7 +15,6 @@ use kernel::sync::Arc;
 /// Maximum number of devices: rxe can create any number.
 const DEVICES: usize = 1 << 15;
 
-/// Client of the RDMA core.
 struct Devices;
 
 impl Client for Devices {

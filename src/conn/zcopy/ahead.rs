@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Order of the stream around blocks: the bytes before a block, its advert, and unread bytes.
+//! Order of stream bytes and blocks: bytes queued before a block, its advert, and unread bytes.
 
 use super::super::{Connection, Wakeup, Wakeups};
 use super::tx_blocks::{Next, Rest};

@@ -180,7 +180,6 @@ pub(crate) struct Zcopy {
     copy_until: u64,
     /// Number of blocks to copy after the next returned one.
     skips: u32,
-    /// Backoff of sink adverts.
     sink_skips: Backoff,
     /// True if the peer's readers have recently advertised sinks.
     readers_advertise: bool,

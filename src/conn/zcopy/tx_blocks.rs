@@ -104,7 +104,6 @@ pub(crate) enum Next<'a, M> {
         /// Size of the block in bytes.
         size: u32,
     },
-    /// Advertise this.
     Advert(Block),
     /// Sends the unread rest of a block.
     Rest(Rest<'a, M>),

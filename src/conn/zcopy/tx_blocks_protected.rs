@@ -61,7 +61,7 @@ impl<M> TxBlocks<M> {
     ///
     /// # Errors
     ///
-    /// Returns the memory if the connection was lost meanwhile.
+    /// Returns the memory if the connection was lost during the move.
     pub(crate) fn moved(&mut self, cookie: u64, memory: M, copied: bool) -> Result<(), M> {
         let Some(block) = self.open(cookie) else {
             return Err(memory);

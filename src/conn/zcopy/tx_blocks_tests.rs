@@ -18,7 +18,6 @@ pub(super) fn unregistered(cookie: u64) -> Advert<u64> {
     Advert::unregistered(cookie, 1000, cookie)
 }
 
-/// Returns the key of the next block to advertise, and its position.
 fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     match b.next()? {
         (Next::Advert(s), at) => Some((s.r_key, at)),

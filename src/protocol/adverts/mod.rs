@@ -7,24 +7,24 @@
 //! | sink | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
 //! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, its cancel |
 //!
-//! Each half has source adverts or sink adverts outstanding, not both. If they cross, the sink
-//! adverts win: the sink drops the source adverts without a reply, and a valid sink advert shows
-//! the source that all its adverts were dropped.
+//! Each half has either source adverts or sink adverts outstanding. If the two kinds cross, the
+//! sink adverts win: the sink drops the source adverts without a reply, and a valid sink advert
+//! shows the source that all its adverts were dropped.
 //!
 //! [`super::connection`] contains the calls of the owner.
 //!
 //! # Other implementations
 //!
-//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, and none
-//! before it has shown that it supports them. An OFED peer gets no advert while one of its own is
-//! outstanding, or while it may take an advert for Data ([`StaleRecord`]). An OFED peer gets no
-//! sink advert and no ModeChange. Messages of an OFED peer are handled like those of any peer: with
-//! any number of inline bytes, several reports, refusals at any time.
+//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, after it
+//! has shown support for source adverts. An OFED peer gets no advert while one of the peer's
+//! adverts is outstanding, or while the peer may take an advert for Data ([`StaleRecord`]). An OFED
+//! peer gets no sink advert and no ModeChange. Messages of an OFED peer are handled like those of
+//! any peer: any number of inline bytes, several reports, and refusals at any time are valid.
 //!
-//! GEN2 ignores a SendSm that does not reply to a cancel. (It cannot connect: its major version is
-//! 1.) This end sends a SendSm without a cancel only if the owner refuses or cannot read; otherwise
-//! it sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner
-//! detects large blocks.
+//! GEN2, which cannot connect because of its major version 1, ignores a SendSm that does not reply
+//! to a cancel. This end sends a SendSm without a cancel only if the owner refuses or cannot read;
+//! otherwise it sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the
+//! owner detects large blocks.
 
 mod own;
 mod peer_sinks;

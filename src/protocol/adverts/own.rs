@@ -64,7 +64,7 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent (at most `limit`): not during a cancel.
+    /// Returns true if another advert may be sent: no cancel, and fewer than `limit` outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -83,7 +83,7 @@ impl<T: Copy + Default> Own<T> {
         oldest
     }
 
-    /// Removes all adverts. Returns true if there were any.
+    /// Removes all adverts. Returns true if any were outstanding.
     pub(crate) fn clear(&mut self) -> bool {
         let some = self.count() > 0;
         self.adverts.truncate(0);
@@ -103,7 +103,7 @@ impl<T: Copy + Default> Own<T> {
         self.cancel == Cancel::Due
     }
 
-    /// Marks that message as sent.
+    /// Marks the message that cancels the adverts as sent.
     pub(crate) fn cancelled(&mut self) {
         self.cancel = Cancel::Sent;
     }

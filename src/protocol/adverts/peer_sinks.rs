@@ -27,7 +27,7 @@ use super::MAX_ADVERTS;
 struct Left {
     /// MSeq of the ModeChange that permits adverts.
     mseq: u32,
-    /// Messages with payload sent since that message.
+    /// Messages with payload sent since that ModeChange.
     since: u32,
 }
 

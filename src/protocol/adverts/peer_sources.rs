@@ -4,17 +4,18 @@
 //!
 //! **Reports.** A RdmaRdCompl is about the oldest unfinished advert. So an advert stays in the
 //! queue until its last report is sent, and a report never covers two adverts. A report waits while
-//! READs of its advert are in flight, since they add to it.
+//! READs of its advert are in flight, because these bytes are part of the report.
 //!
-//! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and those that
-//! cross it. MSeqAck identifies the adverts that cross: a message of the peer whose MSeqAck covers
-//! the SendSm was sent after it. Before a SendSm this end starts no new READ, waits for the READs
-//! in flight, and reports their bytes. If all bytes are reported then, no SendSm is needed.
+//! **Refusal.** A SendSm refuses all adverts of the peer, both those received before the SendSm and
+//! those that cross it. MSeqAck identifies the adverts that cross: a message of the peer whose
+//! MSeqAck covers the SendSm was sent after it. Before a SendSm this end starts no new READ, waits
+//! for the READs in flight, and reports their bytes. If these reports cover all bytes, no SendSm is
+//! needed.
 //!
 //! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. The cancel needs no
-//! reply if everything is reported or a SendSm has crossed it. While READs are in flight, MSeqAck
-//! stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not complete.
-//! See [`PeerSources::acknowledgement`].
+//! reply if all bytes are reported or a SendSm has crossed the cancel. While READs are in flight,
+//! MSeqAck stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not
+//! complete. See [`PeerSources::acknowledgement`].
 
 use super::super::credits::after;
 use super::super::message::{Block, Mode};
@@ -247,7 +248,7 @@ impl PeerSources {
         }
     }
 
-    /// Returns true if the next message about the adverts is the last one.
+    /// Returns true if the next message about the adverts is the last such message.
     pub(crate) fn end_due(&self) -> bool {
         let last = self.adverts.first().is_some_and(|a| a.rest.size == 0);
         self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0

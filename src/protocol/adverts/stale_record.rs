@@ -3,11 +3,11 @@
 //! Detects when an OFED peer could take a SrcAvail for Data.
 //!
 //! OFED posts the last RdmaRdCompl of an advert while its record of the advert still exists, and
-//! sends its queue after it. With two credits left the peer polls its receive queue in the same
-//! call, and takes a SrcAvail found in it for Data: the program reads the header and the inline
-//! byte. With more credits the peer does not poll. The peer's queue is empty unless it lacked
-//! credits. The peer posts receive buffers only after it has removed the record. So an increased
-//! sum of Bufs and MSeqAck shows that the call has returned.
+//! sends its queue after the report. With two credits left the peer polls its receive queue in the
+//! same call, and takes a SrcAvail found in it for Data: the program reads the header and the
+//! inline byte. With more credits the peer does not poll. The peer's queue is empty unless it
+//! lacked credits. The peer posts receive buffers only after it has removed the record. So an
+//! increased sum of Bufs and MSeqAck shows that the call has returned.
 
 use super::super::credits::after;
 
@@ -22,7 +22,8 @@ pub(crate) struct StaleRecord {
 
 impl StaleRecord {
     /// Handles a received message. `edge` is the sum of the message's Bufs and MSeqAck. `few`: the
-    /// message may have used up the peer's credits. `finished`: it is an advert's last report.
+    /// message may have used up the peer's credits. `finished`: the message is an advert's last
+    /// report.
     pub(crate) fn received(&mut self, edge: u32, few: bool, finished: bool) {
         if finished && (few || self.few) {
             self.since = Some(edge);

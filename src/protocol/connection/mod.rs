@@ -5,9 +5,9 @@
 //! # Zero copy: what the owner does
 //!
 //! The owner makes all calls under the connection's lock. The owner posts a READ or WRITE under the
-//! same hold of the lock as the call for it, and then the messages from [`Connection::transmit`].
-//! The owner calls `transmit` again after every call and every received message. No step needs the
-//! caller that began the transfer: events concern the connection.
+//! same hold of the lock as the call that records it, and then the messages from
+//! [`Connection::transmit`]. The owner calls `transmit` again after every call and every received
+//! message. No step needs the caller that began the transfer: events concern the connection.
 //!
 //! ```text
 //! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
@@ -65,7 +65,7 @@
 //! If the peer cancels its adverts, `source_advert` returns `None` from then on. `transmit` sends
 //! the reply, also without a reader. While [`holds_sources`](Connection::holds_sources) is true,
 //! keep at least four receive buffers posted, however much is unread: an OFED peer needs three
-//! credits to cancel. (No Data can arrive meanwhile.)
+//! credits to cancel. (The peer sends no Data while it holds source adverts.)
 //!
 //! ## Receiving into a reader's memory (SinkAvail)
 //!
@@ -99,14 +99,15 @@
 //!
 //! ## When memory may be unpinned
 //!
-//! An advertised block: when an event has returned it, and not earlier, even if its caller has
-//! ended. If no reply arrives, or no task can wait for a reply, end the connection. Once the queue
-//! pair is in the error state and all its work requests are flushed, the peer can access no memory,
-//! and all blocks are the owner's again. The connection also ends after a
-//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. In any case
+//! An advertised block may be unpinned once an event has returned it, even if its caller has ended
+//! earlier. If no reply arrives, or no task can wait for a reply, end the connection. Once the
+//! queue pair is in the error state and all its work requests are flushed, the peer can access no
+//! memory, and all blocks are the owner's again. The connection also ends after a
+//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. Always
 //! invalidate the key before unpinning the pages.
 //!
-//! Memory of an own READ, WRITE or SEND: when that has completed or was flushed.
+//! Memory of an own READ, WRITE or SEND may be unpinned when the request has completed or was
+//! flushed.
 
 mod receive;
 mod transmit;
@@ -136,7 +137,7 @@ pub struct Parameters {
     /// MaxAdverts of the peer. 1: an OFED peer.
     pub remote_max_adverts: u16,
     /// Receive buffers of this end in Hello or HelloAck. With fewer than three the peer cannot
-    /// send. Three are slow, and fail if the peer has three as well.
+    /// send. Three buffers are slow, and fail if the peer also has three.
     pub posted: u16,
     /// Receive buffers of the peer in Hello or HelloAck: the initial credits, which may be 0.
     pub credits: u16,
@@ -176,9 +177,9 @@ pub struct Connection {
     local: LocalBuffers,
     remote: RemoteBuffers,
     remote_max_adverts: u16,
-    /// OOB_PEND was sent, but not yet the urgent byte.
+    /// Set between sending OOB_PEND and sending the urgent byte.
     urgent_announced: bool,
-    /// OOB_PEND has arrived, but not yet the urgent byte.
+    /// Set between the arrival of OOB_PEND and that of the urgent byte.
     urgent_expected: bool,
     /// Stream bytes have arrived and no message was sent to the peer since. Until an
     /// acknowledgement the peer may hold back a small message.
@@ -189,7 +190,7 @@ pub struct Connection {
     send_closed: bool,
     /// The peer's DisConn has arrived.
     receive_closed: bool,
-    /// Set until the first message, if the peer must not send before that.
+    /// Set until the first message of this end, if the peer must not send before that message.
     greets: bool,
     /// Set by AbortConn, SuspComm or a violation of the peer: nothing more is sent or received.
     ended: bool,
@@ -233,8 +234,8 @@ impl Connection {
         }
     }
 
-    /// Ends the outgoing stream: a DisConn follows the queued bytes, which are no longer held back.
-    /// Bytes queued after this call are sent before the DisConn, too, while
+    /// Ends the outgoing stream: a DisConn follows the queued bytes, and these bytes are no longer
+    /// held back. Bytes queued after this call are sent before the DisConn, too, while
     /// [`send_closed`](Connection::send_closed) is false; better queue none.
     pub fn shutdown_send(&mut self) {
         self.idle = None;

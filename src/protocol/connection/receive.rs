@@ -36,7 +36,7 @@ pub enum Event {
     /// All source adverts of this end return to the owner: the peer reads no more of these blocks.
     SourcesReturned {
         /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. Bytes of
-        /// the oldest block that the peer has read; the others are still to be sent.
+        /// the oldest block that the peer has read; the other bytes are still to be sent.
         done: u32,
     },
     /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
@@ -134,7 +134,8 @@ impl Connection {
         Ok(received)
     }
 
-    /// Updates the record of the peer's credits. Three are few: a ChRcvBufAck may use one.
+    /// Updates the record of the peer's credits. Three credits count as few: a ChRcvBufAck may use
+    /// one.
     fn note_stale_record(&mut self, message: &Message, event: Event) {
         if self.own_line() {
             return;

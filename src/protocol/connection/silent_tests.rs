@@ -37,7 +37,6 @@ fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
         .sum()
 }
 
-/// The peer could send the cancel, until its own updates have used up the buffers of this end.
 /// Without a credit of this end for others, neither a signal nor a timeout ends the peer's call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {

@@ -104,7 +104,8 @@ fn a_block_is_written_and_reported() {
 
 #[test]
 fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
-    // The sink has advertised three blocks before the first of two messages, and one after.
+    // The sink has advertised three blocks before the first of two messages, and one block after
+    // that message.
     let mut pair = source();
     data(&mut pair, 10);
     data(&mut pair, 10);
@@ -143,7 +144,6 @@ fn sinks_are_void_at_the_end_of_the_stream() {
     }
     pair.end.shutdown_send();
     assert_eq!(pair.sends_all(), [Mid::DisConn]);
-    // The sink has sent a cancel already, so no reply follows.
     assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
     assert!(pair.is_idle());
 }
@@ -176,7 +176,8 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
         assert_eq!(pair.event(Body::SendSm), Event::None);
         assert!(pair.is_idle());
     }
-    // A void advert, or one of a sink that had received them, does not return them.
+    // A void sink advert, or a sink advert sent after the sink had received the source adverts,
+    // returns no source advert.
     let mut pair = source();
     data(&mut pair, 10);
     pair.offer.source = Some(BLOCK);

@@ -3,7 +3,7 @@
 //! Selects the next message.
 //!
 //! The order: due control messages, stream bytes, a block after them, the DisConn after that, and,
-//! if none of these may be sent, a credit update if one is due. Control messages overtake queued
+//! if none of these may be sent, a credit update that is due. Control messages overtake queued
 //! stream bytes, as in every known implementation.
 
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
@@ -25,7 +25,7 @@ pub struct Offer {
     /// Receive buffers posted now, without those of messages passed to [`Connection::receive`].
     pub posted: u16,
     /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule on
-    /// TCP, full messages hold nothing back, so the last part of a large send is sent at once. If
+    /// TCP, full messages hold back no bytes, so the last part of a large send is sent at once. If
     /// bytes are held back for these ([`Stall::InFlight`]), their completion must lead to another
     /// call, so the last of them must be signaled.
     pub in_flight: u16,
@@ -33,8 +33,8 @@ pub struct Offer {
     pub no_delay: bool,
     /// TCP_CORK or MSG_MORE: partial messages are held back.
     pub cork: bool,
-    /// Maximum payload that the transport can carry in the next message; 0: none now. The limit may
-    /// change from one call to the next, and may equal `queued`.
+    /// Maximum payload that the transport can carry in the next message; 0: no message now. The
+    /// limit may change from one call to the next, and may equal `queued`.
     pub limit: u32,
     /// Set if a waiting reader has read everything. Only for peers that hold back small messages
     /// until the previous one is acknowledged (OFED without TCP_NODELAY, up to 100 ms): otherwise a
@@ -166,7 +166,7 @@ impl Connection {
                 self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
-            // with enough credits it would have been sent above
+            // with enough credits the message would have been sent above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
                 Transmit::Held(Stall::Credits)
             }
@@ -180,7 +180,7 @@ impl Connection {
         held
     }
 
-    /// Returns true if the credits suffice for a message without payload, besides those reserved.
+    /// Returns true if the unreserved credits suffice for a message without payload.
     fn may_control(&self, credits: u16) -> bool {
         credits > CONTROL_CREDITS || credits == CONTROL_CREDITS && !self.must_save()
     }
@@ -192,7 +192,7 @@ impl Connection {
         credits >= UPDATE_CREDITS && (raises || ends) && !self.keeps_last(offer.posted)
     }
 
-    /// Ends the peer's advert if that causes the lack of credits.
+    /// Ends the peer's advert if the advert causes the lack of credits.
     fn request_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
         if !self.is_stopped(offer.reader_waits) {
             return None;

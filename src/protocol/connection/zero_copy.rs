@@ -12,8 +12,8 @@ const OFED_SOURCE: u32 = 4096 * 510;
 const LARGEST: u32 = 1 << 30;
 
 impl Connection {
-    /// Returns the largest block for [`Offer::source`](super::Offer::source); 0: none, until the
-    /// peer has shown that it supports source adverts. A block has at least two bytes.
+    /// Returns the largest block for [`Offer::source`](super::Offer::source); 0 until the peer has
+    /// shown that it supports source adverts. A block has at least two bytes.
     pub fn source_limit(&self) -> u32 {
         match self.own_line() {
             _ if !self.zero_copy => 0,
@@ -60,8 +60,8 @@ impl Connection {
         self.own_sources.cancel();
     }
 
-    /// Returns true if the peer has source adverts that are neither finished nor refused. Such a
-    /// peer sends no Data meanwhile, and an OFED peer cannot cancel its adverts unless it could
+    /// Returns true if the peer has source adverts that are neither finished nor refused. A peer
+    /// with such adverts sends no Data, and an OFED peer cannot cancel its adverts unless it could
     /// send Data. So keep four receive buffers posted, however much is unread.
     pub fn holds_sources(&self) -> bool {
         self.peer_sources.held()
@@ -74,7 +74,7 @@ impl Connection {
         self.peer_sources.next().filter(|_| self.live())
     }
 
-    /// Returns the number of bytes to read of the peer's source adverts.
+    /// Returns the number of unread bytes of the peer's source adverts.
     pub fn source_bytes(&self) -> u32 {
         if self.live() {
             self.peer_sources.bytes()
@@ -143,7 +143,7 @@ impl Connection {
         self.own_sinks.count()
     }
 
-    /// Cancels all own sink adverts. Events return the blocks, when the peer has replied.
+    /// Cancels all own sink adverts. Events return the blocks once the peer has replied.
     pub fn cancel_sinks(&mut self) {
         self.idle = None;
         self.own_sinks.cancel();

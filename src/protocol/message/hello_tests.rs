@@ -108,7 +108,7 @@ fn hello_is_checked() {
     assert_eq!(with(24, &[0, 0, 0, 63]), Err(Malformed::ReceiveSize));
     assert_eq!(with(24, &[0x80, 0, 0, 1]), Err(Malformed::ReceiveSize));
     assert!(with(24, &[0x80, 0, 0, 0]).is_ok());
-    // No buffers yet, no desired size, reserved bytes, or any address: all valid.
+    // A Hello is valid without buffers or a desired size, and with reserved bytes or any address.
     assert_eq!(with(2, &[0, 0]).unwrap().bufs, 0);
     assert!(with(20, &[0; 4]).is_ok());
     assert!(with(18, &[9]).is_ok() && with(68, &[9; 24]).is_ok());

@@ -34,7 +34,7 @@ pub const HELLO_LEN: usize = 92;
 pub const HELLO_ACK_LEN: usize = 196;
 
 /// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. A buffer of
-/// this size holds every header and some payload. (The smallest one known in use is 2064.)
+/// this size holds every header and some payload. (The smallest buffer known in use has 2064.)
 pub const MIN_RECEIVE_SIZE: u32 = 64;
 
 /// Largest receive buffer in Hello and HelloAck, in bytes with BSDH: the longest RC message.

@@ -133,7 +133,6 @@ pub(in crate::socket) struct Ports {
 }
 
 impl Ports {
-    /// Assigns `port` to a socket.
     pub(in crate::socket) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
         self.claim(sk, port, Claim::new(sk), false)
     }

@@ -28,7 +28,6 @@ pub(super) const FILES: &[(&CStr, ProcFile<Netns>)] = &[
     (c"sdpstats", STATISTICS),
 ];
 
-/// A row for each socket.
 const SOCKETS: ProcFile<Netns> = ProcFile::Rows {
     next: Netns::next,
     heading: |to| {

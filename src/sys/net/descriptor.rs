@@ -24,7 +24,6 @@ pub(crate) enum Progress {
 }
 
 impl<T: InNet> Descriptor<'_, T> {
-    /// Returns the descriptor's state. Context: socket lock held.
     pub(crate) fn progress(&self) -> Progress {
         // SAFETY: The descriptor is in use by a call, so it is alive.
         match unsafe { ptr::read_volatile(&raw const (*self.socket).state) } {

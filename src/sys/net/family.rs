@@ -64,13 +64,13 @@ pub(crate) struct Ops<T: InNet> {
 /// Protocol of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FallbackState {
-    /// SDP, for the current connection.
+    /// SDP is selected for the current connection.
     Sdp,
     /// TCP, permanently.
     Tcp,
-    /// Undecided: no connect(2) has begun.
+    /// The protocol is undecided: no connect(2) has begun.
     Both,
-    /// Undecided: connect(2) is in progress.
+    /// The protocol is undecided: connect(2) is in progress.
     Neither,
 }
 
@@ -83,10 +83,9 @@ pub(crate) struct DualOps<T: InNet> {
     pub(crate) begun: fn(&Sock<T>) -> Result,
     /// Cleans up after a failed socket(2).
     pub(crate) undone: fn(&Sock<T>),
-    /// Returns the current protocol of the descriptor.
     pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
-    /// As `chosen`, but waits for the decision, up to this many jiffies. `EAGAIN`: undecided.
-    /// `ERESTARTSYS`, `EINTR`: a signal.
+    /// As `chosen`, but waits up to this many jiffies for the decision between SDP and TCP.
+    /// `EAGAIN`: undecided. `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
     /// As `chosen`, but cancels a connect attempt by SDP. `ERESTARTSYS`: TCP is taking over.
     pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,

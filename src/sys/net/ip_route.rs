@@ -11,10 +11,8 @@ use core::ptr;
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// Route to an address.
 #[derive(Clone, Copy)]
 pub(crate) struct IpRoute {
-    /// Source address, with port 0.
     pub(crate) source: Address,
     /// Index of the outgoing interface. For a local address, this is the interface that has the
     /// address. Packets count as received by this interface, although they use the loopback device.

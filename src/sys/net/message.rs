@@ -82,8 +82,8 @@ impl<'a> SendMsg<'a> {
         (len != 0).then_some((at as usize, len))
     }
 
-    /// Returns the number of bytes before the next [run](SendMsg::run) of at least `least` bytes,
-    /// but at most `most` and a run more.
+    /// Returns the number of bytes before the next [run](SendMsg::run) of at least `least` bytes;
+    /// stops after the run that reaches `most`.
     pub(crate) fn short(&self, most: usize, least: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid and ours for the call.
         unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
@@ -221,7 +221,6 @@ impl<'a> RecvMsg<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Returns the remaining space in bytes.
     pub(crate) fn space(&mut self) -> usize {
         self.iter().len()
     }
@@ -260,8 +259,8 @@ impl<'a> RecvMsg<'a> {
     }
 }
 
-/// Destination of one splice call. The users of the pipe only read the pages that it gets, and its
-/// references keep them after rmmod.
+/// Destination of one splice call. Users of the pipe only read the block's pages; the pipe's
+/// references keep the pages after rmmod.
 ///
 /// # Invariants
 ///
@@ -279,7 +278,8 @@ impl PipeSink {
         if block.size() < PAGE_SIZE || offset.saturating_add(len) > block.size() {
             return 0;
         }
-        // SAFETY: By the invariants; the block consists of whole pages, and has those bytes.
+        // SAFETY: By the invariants the pipe is valid; the block consists of whole pages, and has
+        // those bytes.
         let n = unsafe { c::sdp_h_pipe_give(self.pipe, block.start().cast(), offset, len) };
         self.left = self.left.saturating_sub(n);
         n

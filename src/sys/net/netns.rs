@@ -84,7 +84,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// When the registration is dropped, no caller is in [`of`] or holds a result of it.
     ///
-    /// Errors: `EBUSY`: another registration exists. Other errors: those of the kernel.
+    /// Errors: `EBUSY`: another registration exists. Errors of `register_pernet_subsys()`.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures and live as long as the module; `drop`
@@ -166,7 +166,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     unsafe { slot.write(held) };
     // SAFETY: Initialised above, dropped below at the earliest. The namespace is alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
-    // SAFETY: As above; `exit` or the cleanup below removes the files.
+    // SAFETY: The namespace is alive; `exit` or the cleanup below removes the files.
     let started = unsafe { create::<P>(net) }.and_then(|()| {
         // SAFETY: `data` was made above. The parameters live until `exit` has removed the sysctls.
         unsafe {
@@ -373,8 +373,8 @@ unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
         remove(Net::from_raw(net), P::FILES);
         c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);
     }
-    // SAFETY: `init` has initialised the data. Nothing accesses it any longer, because no file and
-    // no reference to the namespace exist.
+    // SAFETY: `init` has initialised the data. No code accesses the data any longer, because no
+    // file and no reference to the namespace exist.
     let last = unsafe { area::<P>(net).read() };
     P::stop(&last.data);
 }

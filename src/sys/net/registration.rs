@@ -19,7 +19,7 @@ use kernel::str::CStr;
 /// # Invariants
 ///
 /// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered,
-/// and also `IPPROTO_SDP` if `ipproto` is set. The object is unique, like `_namespaces`.
+/// and `IPPROTO_SDP` if `ipproto` is set. The object is unique, like `_namespaces`.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
@@ -68,7 +68,7 @@ impl<T: Family> Families<T> {
             fill_proto::<T>(p, family, module, name);
             fill_ops::<T>(ops, family, module);
             ops.splice_read = Some(splice_read::<T>);
-            // SAFETY: Complete, and not registered yet.
+            // SAFETY: `p` is complete and not registered yet.
             to_result(unsafe { c::proto_register(p, 1) })?;
             // INVARIANT: One more protocol is registered.
             me.protos = n;
@@ -84,7 +84,7 @@ impl<T: Family> Families<T> {
                 _ => create::<T, true>,
             });
             f.owner = module.as_ptr();
-            // SAFETY: Complete, and not registered yet.
+            // SAFETY: `f` is complete and not registered yet.
             let e = unsafe { c::sock_register(f) };
             if e < 0 {
                 pr_err!("socket family {} is taken by another module\n", number);
@@ -94,7 +94,7 @@ impl<T: Family> Families<T> {
             me.families = n;
         }
         // SAFETY: All protocols are registered; `drop` unregisters this one first. `Families` is
-        // unique. INVARIANT: Registered if it returns true.
+        // unique. INVARIANT: `sdp_h_ipproto_register` has returned true.
         me.ipproto = unsafe { register_ipproto() }?;
         Ok(me)
     }

@@ -134,7 +134,6 @@ impl<'a> Tcp<'a> {
         self.local(false).port
     }
 
-    /// Returns the local address and port.
     pub(crate) fn local(&self, v6: bool) -> Address {
         let mut a = c::sdp_h_addr::default();
         // SAFETY: By the invariants the socket is alive; `a` is writable.
@@ -309,8 +308,8 @@ impl SockCore {
         }
     }
 
-    /// [`SockCore::decide`] for a worker. Does not wait: the holder may sleep in a page fault. If
-    /// the trylock fails, this job is queued again by [`SockCore::schedule`].
+    /// Tries [`SockCore::decide`] for a worker, without waiting: the holder may sleep in a page
+    /// fault. If the trylock fails, this job is queued again by [`SockCore::schedule`].
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };

@@ -10,7 +10,6 @@ use super::super::bindings as c;
 use super::sock::SockCore;
 use kernel::jump_label::static_branch_unlikely;
 
-/// Length of a base header.
 const HEADER: usize = 16;
 
 /// Direction of a zero-copy transfer, as seen by the call that owns the memory.
@@ -18,7 +17,7 @@ const HEADER: usize = 16;
 pub(crate) enum ZeroCopy {
     /// The peer reads a send call's memory (SrcAvail).
     ReadByPeer = 0,
-    /// The local end writes a send call's bytes to the peer.
+    /// The local end writes a send call's bytes into the peer's memory.
     Written = 1,
     /// The local end reads the peer's bytes into a receive call's memory.
     Read = 2,
@@ -65,7 +64,7 @@ tracepoints! {
     /// `unsent` bytes begin to wait for credits.
     credit_stall = __tracepoint_sdp_credit_stall,
         rust_do_trace_sdp_credit_stall(credits: u16 => credits, unsent: usize => unsent.try_into().unwrap_or(u32::MAX));
-    /// The call's `len` bytes of memory are unused again; `done` were sent without a copy.
+    /// An advert or a transfer of the call's `len` bytes has ended, with `done` bytes transferred.
     zero_copy = __tracepoint_sdp_zero_copy,
         rust_do_trace_sdp_zero_copy(way: ZeroCopy => way as u8, len: u32 => len, done: u32 => done);
 }

@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) retry_count: u8,
     /// Retries of a REQ, REP or DREQ, up to 15.
     pub(crate) cm_retries: u8,
-    /// Steps by which a request's path MTU is below the route's; each step halves the MTU.
+    /// Number of times that a request's path MTU is halved from the route's.
     pub(crate) mtu_steps: u8,
 }
 

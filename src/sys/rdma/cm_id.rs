@@ -26,7 +26,7 @@ pub(super) const RNR_RETRY: u8 = 7;
 pub(crate) mod reason {
     use super::c;
 
-    /// No listener at the service ID.
+    /// No consumer listens at the service ID.
     pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
     /// The peer's connection manager timed out.
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
@@ -56,7 +56,6 @@ pub(crate) enum CmEvent<'a> {
     },
     /// RTU, or a message that replaces it.
     Ready,
-    /// REJ.
     Rejected(u32),
     /// The peer has not replied to the REQ or REP of this end.
     Unanswered,

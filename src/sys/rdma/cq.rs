@@ -3,10 +3,11 @@
 //! Completion queues.
 //!
 //! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether
-//! the queue is armed. Drivers differ if completions exist at arming: some arm and report them,
-//! some report them without arming, some arm and call back at once. All drivers call back for the
-//! next completion after an arming call that reports no completions. So the queue counts as armed
-//! only if arming reports no completions; otherwise the queue is polled and armed again.
+//! the queue is armed. Drivers differ if completions exist at arming: some arm and report the
+//! completions, some report them without arming, and some arm and call back at once. All drivers
+//! call back for the next completion after an arming call that reports no completions. So the queue
+//! counts as armed only if arming reports no completions; otherwise the queue is polled and armed
+//! again.
 //!
 //! A queue serves one endpoint after another. Completions between [`Cq::end`] and [`Cq::begin`] are
 //! not notified.

@@ -20,8 +20,8 @@ pub(super) type Id = NonNull<c::iw_cm_id>;
 /// Its callback.
 pub(super) type Handler = extern "C" fn(*mut c::iw_cm_id, *mut c::iw_cm_event) -> c_int;
 
-/// Reason of a reject that means "send another request later": `iw_cm` repeats none by itself.
-/// `ib_cm` uses 16 bits.
+/// Reason of a reject that means "send another request later": `iw_cm` repeats no request by
+/// itself. `ib_cm` uses 16 bits.
 pub(crate) const BUSY: u32 = 0x1_0000;
 
 /// Returns the parameters of an MPA request or reply. The parameters refer to the private data.

@@ -82,7 +82,8 @@ impl ListenId {
 impl Drop for ListenId {
     fn drop(&mut self) {
         for id in self.ids.iter().flatten() {
-            // SAFETY: By the invariants this listen was not ended. The last waits for callbacks.
+            // SAFETY: By the invariants this listen was not ended. The last call waits for
+            // callbacks.
             unsafe { id.destroy() };
         }
     }
@@ -258,6 +259,6 @@ extern "C" fn on_iw_request<L: Listener>(
     let len = why.len() as u8;
     // SAFETY: The id is alive and not adopted. After an error the peer finds a closed connection.
     let _ = unsafe { c::iw_cm_reject(id.as_ptr(), why.as_ptr().cast(), len) };
-    // has `iw_cm` destroy the id
+    // the non-zero result makes `iw_cm` destroy the id
     EACCES.to_errno()
 }

@@ -316,7 +316,7 @@ impl Drop for Mapping {
         let area = state.areas.get_mut(self.place).and_then(Option::take);
         let mapped = area.and_then(|area| Some((area, state.device()?)));
         drop(state);
-        // otherwise the owner has unmapped the area
+        // an empty slot: the owner has already unmapped the area
         if let Some((area, device)) = mapped {
             area.unmap(&device);
         }

@@ -343,7 +343,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the device supports none. Other errors: errors of the device.
+    /// `EOPNOTSUPP`: the device supports no MR. Other errors: errors of the device.
     fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
         let pages = Self::most_pages(pd).min(u32::try_from(pages).unwrap_or(u32::MAX));
         if pages == 0 {

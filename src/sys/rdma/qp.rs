@@ -247,7 +247,7 @@ impl QueuePair {
         reads_out: u8,
         receive_psn: Option<u32>,
     ) -> Result {
-        // by iWARP the driver does the rest, with the connection
+        // on iWARP the driver changes the state to RTS with the connection
         if !self.device.is_iwarp() {
             let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
             if let Some(psn) = receive_psn {

@@ -154,7 +154,7 @@ impl ReceiveQueue {
             let wc = self.parts.cq.take()?;
             // SAFETY: The id of a receive is a number, not a pointer; both are plain bits.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
-            // an earlier number belongs to a QP that used this CQ before
+            // an earlier number is of an earlier QP that used this CQ
             if let Some(index) = number.checked_sub(self.parts.first) {
                 break (wc, index);
             }

@@ -93,7 +93,7 @@ impl Route {
         Ok(self.found()?.port_num)
     }
 
-    /// Returns the P_Key of the path, once it is found.
+    /// Returns the P_Key of the path, once the path is found.
     pub(crate) fn pkey(&self) -> Result<u16> {
         // SAFETY: The path record is valid as long as the id, and does not change any more.
         Ok(u16::from_be(unsafe { (*self.path()?.path_rec).pkey }))

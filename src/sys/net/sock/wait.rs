@@ -129,7 +129,7 @@ impl SockCore {
         unsafe { c::sdp_h_call_back(self.raw(), which) }
     }
 
-    /// Sends SIGURG to the socket's owner, since the peer has announced urgent data.
+    /// Sends SIGURG to the socket's owner, because the peer has announced urgent data.
     pub(crate) fn send_sigurg(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_send_sigurg(self.raw()) }
@@ -147,7 +147,8 @@ impl SockCore {
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
-    /// Requests a call of [`SockCore::write_space`] once space is free. The caller checks again.
+    /// Requests a call of [`SockCore::write_space`] once space is free. The caller then checks for
+    /// space again.
     pub(crate) fn want_space(&self) {
         // SAFETY: By the invariants the sock is alive; a socket in a socket call is not orphaned.
         unsafe { c::sdp_h_nospace(self.raw()) }
@@ -183,7 +184,7 @@ impl SockCore {
     }
 }
 
-/// Returns the result of a sleep that ended with this much of `timeout` left or by a signal.
+/// Returns the result of a sleep that ended by a signal or with this much of `timeout` left.
 fn slept(left: isize, timeout: isize) -> Result<isize> {
     if left < 0 {
         return Err(interrupted(timeout));

@@ -357,7 +357,7 @@ impl<T: Send + 'static> SendQueue<T> {
             // SAFETY: The id of a send is a number, not a pointer; both are plain bits.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
             if position < self.parts.first {
-                // the number belongs to a QP that used this CQ before
+                // the completion is for an earlier QP that used this CQ
                 continue;
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
