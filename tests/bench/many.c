@@ -29,7 +29,6 @@
 static const int levels[] = { 1, 1000, 10000 };
 #define LEVELS ((int)(sizeof(levels) / sizeof(*levels)))
 
-static size_t size;
 static int connections;
 static double seconds;
 static unsigned int edge;

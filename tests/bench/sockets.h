@@ -51,6 +51,8 @@ static union {
 static socklen_t address_length;
 /* SOCK_SEQPACKET for the systems "messages" and "unix-messages". */
 static int type = SOCK_STREAM;
+/* Bytes of a message. */
+static size_t size;
 static int zcopy_from;
 /* Set if sends use MSG_ZEROCOPY, or io_uring's zero-copy send. */
 static int notified, by_ring;
@@ -142,10 +144,13 @@ static void name_address(const char *host, const char *port)
 
 static int new_socket(void)
 {
-	int one = 1, fd = api.socket(api.family, type, 0);
+	int one = 1, space = size, fd = api.socket(api.family, type, 0);
 
 	if (fd < 0)
 		fail("socket: %s", strerror(errno));
+	/* SDP_MAX_MESSAGE of the peer is this, and at least 256 KiB. */
+	if (type == SOCK_SEQPACKET && size > 256 << 10 && api.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &space, sizeof(space)))
+		fail("SO_RCVBUFFORCE: %s", strerror(errno));
 	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (zcopy_from && api.setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &zcopy_from, sizeof(zcopy_from)))
 		fail("SDP_ZCOPY_THRESH: %s", strerror(errno));

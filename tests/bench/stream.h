@@ -11,7 +11,6 @@
 #define MAX_CONNECTIONS 64
 #define MAX_PIECES 64
 
-static size_t size;
 static int connections, fan_in, fan_out;
 static double seconds;
 static unsigned long steps;
