@@ -190,6 +190,46 @@ impl<M> TxBlocks<M> {
         Ok(())
     }
 
+    /// Queues a detached block whose bytes are still being [added](Self::grow). Later bytes are not
+    /// sent until [`TxBlocks::moved`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the memory if [`TxBlocks::has_space`] is false.
+    pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
+        self.push(advert, first, at, BlockUser::None)?;
+        if let Some(block) = self.iter_mut().last() {
+            block.away = true;
+        }
+        Ok(())
+    }
+
+    /// Returns the block with this cookie, if its bytes are still being collected.
+    fn open(&mut self, cookie: u64) -> Option<&mut TxBlock<M>> {
+        let mut away = self.iter_mut().filter(|b| b.away);
+        away.find(|b| b.advert.cookie == cookie)
+    }
+
+    /// Returns true if the open block is still queued.
+    pub(crate) fn has_open(&mut self, cookie: u64) -> bool {
+        self.open(cookie).is_some()
+    }
+
+    /// Adds `bytes` to the block.
+    pub(crate) fn grow(&mut self, cookie: u64, bytes: u32) {
+        if let Some(block) = self.open(cookie) {
+            let segment = &mut block.advert.segment;
+            segment.size = segment.size.saturating_add(bytes);
+        }
+    }
+
+    /// Marks the block as not to be advertised.
+    pub(crate) fn hide(&mut self, cookie: u64) {
+        if let Some(block) = self.open(cookie) {
+            block.advert.finish();
+        }
+    }
+
     fn remove(&mut self, at: usize) -> Option<TxBlock<M>> {
         let behind = self.blocks.get_mut(at..self.count)?;
         let block = behind.first_mut()?.take()?;
@@ -332,8 +372,6 @@ impl<M> TxBlocks<M> {
 
 #[path = "tx_blocks_call.rs"]
 pub(crate) mod call;
-#[path = "tx_blocks_collected.rs"]
-mod collected;
 #[cfg(test)]
 #[path = "tx_blocks_model_tests.rs"]
 mod model_tests;
