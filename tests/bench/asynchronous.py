@@ -142,7 +142,7 @@ def table(options, around, samples, points, load, goals):
 
 
 def graphs(_samples, points):
-    """See figures.standard_graphs."""
+    """Returns the plots, in the format of figures.standard_graphs."""
     def places(part, size=None):
         return sorted({(point.get("level", point["connections"]), point["size"]) for point in points
                        if point["part"] == part and size in (None, point["size"])})

@@ -40,7 +40,7 @@ class Samples:
         return median(each) if each else None
 
     def ratios(self, part, first, second, size, connections, name):
-        """Returns the ratio in each repetition."""
+        """Returns the ratio of two systems in each repetition."""
         one, other = self.all(part, first, size, connections, name), self.all(part, second, size, connections, name)
         return [one[repetition] / other[repetition] for repetition in sorted(one) if repetition in other]
 
@@ -132,17 +132,19 @@ def standard_points(quick, sizes):
 
 
 def watched_points():
-    """Same as `standard_points`, but both ends watch their connections by epoll(7)."""
+    """Returns points like `standard_points` at which both ends watch their connections by
+    epoll(7)."""
     return [(mode, mode, 64, count) for mode in ("epoll", "edge") for count in WATCHED]
 
 
 def call_points():
-    """As `standard_points`, for single calls."""
+    """Returns points like `standard_points`, for single calls."""
     return [("calls", "calls", size, 1) for size in CALLS]
 
 
 def call_sections(samples, points, systems, names, pairs=None):
-    """Table of the shortest send and receive calls: they find space, or bytes, and do nothing else.
+    """Table of the shortest send and receive calls: each call finds space or bytes at once, and
+    does not wait.
     """
     there = [system for system in systems if any((point["part"], point["system"]) == ("calls", system) for point in points)]
     for name in ("send", "recv") if there else ():
@@ -198,8 +200,8 @@ def watched_sections(samples, points, systems, names, pairs=None):
 
 
 def standard_graphs(points, at_once_size):
-    """Each plot is (file name, title, axes, part, figure, scale, (x, size, connections) of each
-    point)."""
+    """Returns plots. Each plot is (file name, title, axes, part, figure, scale, (x, size,
+    connections) of each point)."""
     sizes, pongs, counts = places(points)
     by_size = [(size, size, 1) for size in sizes]
     yield "throughput", "Throughput", "message, bytes", "MB/s", "throughput", "rate", 1e-6, by_size

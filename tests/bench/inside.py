@@ -209,8 +209,8 @@ UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3
 
 
 def qperf(test, size, seconds):
-    """Any test of qperf, which waits for completion events if available. qperf's processor figures
-    cover the whole host, and this guest is both hosts."""
+    """Runs a test of qperf, which waits for completion events if available. qperf's processor
+    figures cover the whole host, and this guest is both hosts."""
     at, seconds = port(), max(1, round(seconds))
     words = ["-v", "-to", 30, "-t", seconds, "-m", size, *(["-cm", "1"] if test.startswith("rc_") else [])]
     pair = Pair(["qperf", "-lp", at], ["qperf", "-lp", at, *words, PEER, test, "quit"], lambda server: listens(server, at), seconds * 5 + 60)

@@ -28,7 +28,7 @@ def deadline(limit):
 
 
 class Failed(Exception):
-    """A program failed; the message has the details."""
+    """Raised when a program fails; the message has the details."""
 
 
 def say(text):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Measurements and tables of `scripts/bench --smc`: SDP against SMC, and both against TCP. On a
-link these are SDP and SMC-R over rxe; for local connections SDP's local transport, SMC-D's loopback
-device and AF_UNIX."""
+"""Measurements and tables of `scripts/bench --smc`: SDP against SMC, and both against TCP. Link
+measurements compare SDP with SMC-R over rxe; local measurements compare SDP's local transport,
+SMC-D's loopback device and AF_UNIX."""
 
 from figures import AT_ONCE_SIZE, intro, length, lost_table, standard_graphs, standard_points, standard_sections
 from smc_kernel import BUFFERS, LARGE_BUFFERS

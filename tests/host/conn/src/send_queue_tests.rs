@@ -130,7 +130,7 @@ fn a_message_has_as_many_pieces_as_the_device_can() {
         let mut both = Both::new(sges);
         both.write(4 * SMALL_CHUNK, SMALL_CHUNK);
         assert_eq!(both.queue.contiguous(), most * SMALL_CHUNK);
-        // from the middle of a chunk as well
+        // messages also begin in the middle of a chunk
         both.send(100);
         assert_eq!(both.queue.contiguous(), most * SMALL_CHUNK - 100);
     }

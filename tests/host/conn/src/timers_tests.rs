@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests the table of deadlines, also where jiffies wrap around.
+//! Tests the table of deadlines, including deadlines after jiffies wrap around.
 
 use crate::timers::{Timer, Timers};
 

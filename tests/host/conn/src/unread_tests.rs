@@ -76,12 +76,12 @@ fn poll_does_not_count_a_byte_for_msg_oob_that_is_next() {
             assert_eq!(unread.reaches(least, true, || false), left >= least);
             let stream = left - usize::from(read == MARK);
             assert_eq!(unread.reaches(least, false, || false), stream >= least);
-            // as many as are unread, if no more can arrive
+            // the call returns all unread bytes if no more can arrive
             assert_eq!(unread.reaches(least, false, || true), stream > 0);
         }
         assert!(!unread.reaches(usize::MAX, false, || false));
     }
-    // no other byte has arrived
+    // only the urgent byte has arrived
     let mut alone = Unread::default();
     alone.received(1, Some(b'!'));
     assert!(!alone.reaches(1, false, || true) && alone.reaches(1, true, || false));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Parses a libsdp.conf: without panic, and printed rules parse as the same rules.
+//! Parses a libsdp.conf. The parser must not panic, and printed rules must parse as the same rules.
 
 #![no_main]
 

@@ -59,7 +59,7 @@ mod sync {
             fn fence();
         }
 
-        /// No order.
+        /// The access is not ordered with other accesses.
         pub struct Relaxed;
         /// Orders all earlier accesses before this one, and this one before all later accesses.
         pub struct Full;

@@ -13,7 +13,7 @@ const SYN_SENT: i32 = 2;
 const ESTABLISHED: i32 = 1;
 
 struct Sock {
-    /// The connection's.
+    /// Lock of the connection.
     lock: Mutex<()>,
     state: Atomic<i32>,
     events: Atomic<i32>,

@@ -144,7 +144,7 @@ impl Socket {
         self.unwatch();
     }
 
-    /// As `watch_for`, with a time-out of 0.
+    /// Models epoll_wait(2) as `watch_for` does, with a time-out of 0.
     pub(super) fn watch_in_vain(&self) {
         self.watch();
         self.ask();
@@ -249,7 +249,7 @@ impl Socket {
         self.queues.lock().unwrap().iter().map(|q| q.polled).sum()
     }
 
-    /// `SdpSock::looking`.
+    /// Models `SdpSock::looking`.
     fn looking(&self, sleep: impl FnOnce()) {
         self.events.enter();
         self.progress();
@@ -295,12 +295,12 @@ impl Socket {
         self.polling.store(polling, Ordering::Relaxed);
     }
 
-    /// A waiting call with a time-out of 0.
+    /// Models a waiting call with a time-out of 0.
     pub(super) fn wait_in_vain(&self) {
         self.looking(|| {});
     }
 
-    /// The workqueue.
+    /// Models the workqueue.
     pub(super) fn work(&self) {
         loop {
             let mut work = self.work.0.lock().unwrap();

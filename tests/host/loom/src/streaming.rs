@@ -13,11 +13,11 @@ use loom::thread;
 /// Bytes of each segment.
 const SIZE: usize = 2;
 
-/// Block of bytes that count up.
+/// Block of bytes whose values count up.
 #[derive(Clone, Copy)]
 struct Block {
     first: u8,
-    /// Set once the reader has read of it.
+    /// Set once the reader has read a byte of the block.
     begun: bool,
 }
 
@@ -43,7 +43,7 @@ fn push(writer: &mut Writer<Block>, first: u8) {
     assert!(writer.push(Block { first, begun }, 1).is_ok());
 }
 
-/// Reads all available bytes, up to a block that is gone.
+/// Reads all available bytes, up to a dropped block.
 fn read(queue: &Queue, reader: &mut Reader<Block>) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
@@ -150,7 +150,7 @@ fn bytes_held_back_arrive_before_others() {
     arrive(holding, &[1, 2]);
 }
 
-/// A message that fills several segments arrives whole. One that is removed leaves nothing.
+/// A message that fills several segments arrives whole. A removed message leaves no bytes.
 #[test]
 fn messages_arrive_whole_or_not_at_all() {
     loom::model(|| {

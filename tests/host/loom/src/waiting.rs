@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting callers, pollers and workers, and a device that notifies of completions: one of the
-//! tasks polls every completion.
+//! Waiting callers, pollers and workers, and a device that notifies of completions: in the end some
+//! task has polled each completion.
 
 use crate::events::Queue::{self, Receive, Send};
 use crate::socket::{Arms, Socket};

@@ -24,7 +24,7 @@ fn headers() {
     }
 }
 
-/// However the stream is cut into messages of SDP, a message is whole with its last byte.
+/// A message of the program is complete with its last byte, however SDP messages divide the stream.
 #[test]
 fn whole_with_the_last_byte() {
     let stream = [message(1, false), message(300, true), message(7, false)].concat();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's own block queue of a sender.
+//! Compiles the module's queue of blocks to send (`src/conn/zcopy/tx_blocks.rs`) unchanged.
 
 #![expect(dead_code, reason = "the module uses all of it")]
 

@@ -52,7 +52,8 @@ fn adverts_between_two_without_credits() {
     }
 }
 
-/// OFED takes a SrcAvail for Data while the one before is on record (`stale_record.rs`).
+/// OFED takes a SrcAvail for Data while the record of the previous SrcAvail exists
+/// (`stale_record.rs`).
 #[test]
 fn adverts_to_a_peer_that_still_has_one_on_record() {
     sdp_sim::run(524, u64::MAX, 1, false).unwrap();
@@ -66,7 +67,7 @@ fn a_seed_always_does_the_same() {
     }
 }
 
-/// A fast reader of a bulk transfer sends few messages: one for many.
+/// A fast reader of a bulk transfer sends few messages: it acknowledges many messages by one.
 #[test]
 fn bulk_needs_few_updates() {
     for posted in [8, 16, 64, 256] {

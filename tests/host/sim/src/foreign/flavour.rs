@@ -15,7 +15,7 @@ pub struct Flavour {
     pub early: bool,
     /// Set if a partial message waits until the previous one is acknowledged.
     pub nagle: bool,
-    /// Knows adverts.
+    /// Set if the implementation supports adverts.
     pub zero_copy: bool,
     /// Minimum size in bytes of an advert; 0: none.
     pub advert: u32,

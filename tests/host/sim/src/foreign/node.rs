@@ -120,7 +120,7 @@ impl Node for Foreign {
             return false;
         }
         if !all && rng.one_in(10) {
-            // Somebody peeks.
+            // A reader peeks (MSG_PEEK), so the advert is refused.
             oldest.refused = true;
             return true;
         }

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 /// Sink adverts of this end, for the stream that it receives.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// Those outstanding.
+    /// Adverts of this end that have not ended.
     pub blocks: VecDeque<Block>,
     /// NonDiscards.
     pub count: u32,
@@ -175,7 +175,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Voids this end's sink adverts.
+    /// Cancels all sink adverts of this end.
     pub(super) fn void(&mut self) {
         while let Some(block) = self.made.take_oldest() {
             self.common.fabric.borrow_mut().take_back(block.r_key);

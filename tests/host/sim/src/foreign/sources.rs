@@ -24,7 +24,7 @@ pub(super) struct Advert {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) mseq: u32,
-    /// Unread part.
+    /// Part of the advert that this end has not read.
     pub(super) rest: Block,
     /// Set while a READ is in flight.
     pub(super) reading: bool,

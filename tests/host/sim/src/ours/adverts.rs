@@ -57,7 +57,7 @@ impl Ours {
         let alone = self.connection.sources_outstanding() == 0;
         let blocked = next.block.is_none() || alone && self.connection.sink_advert().is_none();
         if !possible && now && blocked {
-            // Better copy.
+            // The block is sent as copied bytes instead.
             if let Some(block) = next.block {
                 fabric.borrow_mut().take_back(block.r_key);
             }

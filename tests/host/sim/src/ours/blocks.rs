@@ -26,7 +26,7 @@ struct Place {
     size: u64,
 }
 
-/// Pages.
+/// Pages of a block.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
@@ -60,7 +60,7 @@ pub(super) struct Ahead {
 pub(super) struct Blocks {
     pub(super) queue: TxBlocks<usize>,
     pub(super) memories: Vec<Memory>,
-    /// By cookie.
+    /// Places of all blocks, indexed by the cookie of the block.
     places: Vec<Place>,
     pub(super) copied: u64,
     pub(super) copied_sent: u64,
@@ -195,7 +195,7 @@ impl Blocks {
             }
         }
         if rng.one_in(2) {
-            // ends blocks in any order
+            // the completed blocks end in any order
             ended.reverse();
         }
         for (cookie, memory) in ended {
@@ -284,19 +284,19 @@ impl Blocks {
         Ok(())
     }
 
-    /// A thread waits to write to protected memory, if there is any.
+    /// Expedites the blocks in protected memory, because a thread waits to write to that memory.
     pub(super) fn touched(&mut self, connection: &mut Connection) {
         self.queue.want(0);
         self.expedite(connection);
     }
 
-    /// Urgent bytes follow the blocks.
+    /// Expedites all blocks, because urgent bytes follow them in the stream.
     pub(super) fn expedite(&mut self, connection: &mut Connection) {
         self.queue.expedite();
         self.take_back(connection);
     }
 
-    /// The call no longer waits.
+    /// Takes back the blocks of a call that no longer waits.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
         self.queue.recall();
         if self.queue.any_posted() {

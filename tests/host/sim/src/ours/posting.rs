@@ -156,8 +156,7 @@ impl Ours {
         }
     }
 
-    /// Returns true if blocks are left. Returns true if blocks are left; none may be left at the
-    /// end.
+    /// Returns true if blocks are left. At the end of a connection no block may be left.
     pub(super) fn blocks_left(&self) -> bool {
         let left =
             |b: &Blocks| !b.queue.is_empty() || b.call.is_some() || b.copied != b.copied_sent;

@@ -53,7 +53,7 @@ impl World {
         self.all_is_settled(readers)
     }
 
-    /// Runs all possible events of one side. Returns whether any happened, and the number of
+    /// Runs all possible events of one side. Returns true if any event happened, and the number of
     /// messages sent.
     fn settle_side(&mut self, side: usize, reads: bool) -> Result<(bool, u32), String> {
         let mut busy = false;
