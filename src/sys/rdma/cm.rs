@@ -10,11 +10,10 @@ use super::cm_id::{on_event, on_iw_event, RawId, RNR_RETRY};
 pub(crate) use super::cm_id::{
     reason, CmEvent, CmEvents, CmId, OwnParameters, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
 };
-use super::context::Context;
 use super::device::DeviceRef;
 use super::iw_cm;
 use super::route::Route;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Relaxed};
@@ -57,7 +56,7 @@ pub(crate) struct RequestParameters<'a> {
 ///
 /// # Invariants
 ///
-/// Unless `given_back`, the id is alive until [`Drop`] destroys it, and its context is `_events`.
+/// Unless `given_back`, the id is alive until [`Drop`] destroys it, and its context is in `_events`, unchanged.
 pub(crate) struct OwnedCmId {
     connection: CmId,
     /// Set once a REP may have been sent.
@@ -66,7 +65,7 @@ pub(crate) struct OwnedCmId {
     hello: Option<(c::iw_cm_conn_param, [u8; REQUEST_DATA])>,
     /// Set if the callback that passed the id on owns the id again.
     given_back: bool,
-    _events: Context<Arc<dyn CmEvents>>,
+    _events: KBox<Arc<dyn CmEvents>>,
     _device: DeviceRef,
 }
 
@@ -86,12 +85,13 @@ impl core::ops::Deref for OwnedCmId {
 impl OwnedCmId {
     /// Makes a new connection, for [`OwnedCmId::request`].
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn CmEvents>) -> Result<Self> {
-        let events = Context::new(events)?;
+        let events = KBox::new(events, GFP_KERNEL)?;
+        let context = ptr::from_ref(&*events).cast_mut().cast();
         let id = if device.is_iwarp() {
-            RawId::Iw(iw_cm::create(device, on_iw_event, events.as_ptr())?)
+            RawId::Iw(iw_cm::create(device, on_iw_event, context)?)
         } else {
             // SAFETY: The device is in use; the context lives as long as the id.
-            let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
+            let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), context) };
             RawId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
         };
         // SAFETY: Made above, and destroyed by the drop of the result.
@@ -99,7 +99,7 @@ impl OwnedCmId {
         Ok(Self::with(unsafe { CmId::new(id) }, events, device))
     }
 
-    fn with(connection: CmId, events: Context<Arc<dyn CmEvents>>, device: &DeviceRef) -> Self {
+    fn with(connection: CmId, events: KBox<Arc<dyn CmEvents>>, device: &DeviceRef) -> Self {
         OwnedCmId {
             connection,
             replied: AtomicFlag::new(false),
@@ -121,10 +121,10 @@ impl OwnedCmId {
         device: &DeviceRef,
         events: Arc<dyn CmEvents>,
     ) -> Result<Self> {
-        let events = Context::new(events)?;
+        let events = KBox::new(events, GFP_KERNEL)?;
         // SAFETY: The id is alive, and its manager reads the context and the handler only for
         // callbacks, which do not run during this call.
-        unsafe { id.set_context(events.as_ptr()) };
+        unsafe { id.set_context(ptr::from_ref(&*events).cast_mut().cast()) };
         // SAFETY: The caller has passed the id on: it lives until the drop of the result.
         // INVARIANT: The context was set above.
         Ok(Self::with(unsafe { CmId::new(id.raw()) }, events, device))
@@ -179,7 +179,7 @@ impl OwnedCmId {
         }
         // SAFETY: As in `adopt`, no callback runs during this call. When the callback returns an
         // error, the connection manager destroys the id, and no further callback runs.
-        unsafe { self.connection.set_context(core::ptr::null_mut()) };
+        unsafe { self.connection.set_context(ptr::null_mut()) };
         // INVARIANT: Dropping `self` at the end of this call leaves the id to the callback.
         self.given_back = true;
         Ok(())
@@ -222,7 +222,7 @@ impl OwnedCmId {
         };
         let path = route.path()?;
         // SAFETY: The path record is complete plain data, which the route keeps.
-        let mut primary = unsafe { core::ptr::read(path.path_rec) };
+        let mut primary = unsafe { ptr::read(path.path_rec) };
         // 1 is the code of 256 bytes, the minimum.
         primary.mtu = primary.mtu.saturating_sub(p.config.mtu_steps).max(1);
         if let Some(priority) = p.priority {

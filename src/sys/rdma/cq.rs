@@ -14,7 +14,6 @@
 
 use super::super::bindings as c;
 use super::super::vec::filled;
-use super::context::Context;
 use super::destroy::wait_destroyed;
 use super::device::DeviceRef;
 use super::use_count::UseCount;
@@ -93,10 +92,10 @@ impl State {
 /// # Invariants
 ///
 /// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. The context of `raw` is
-/// `context`, which is dropped after `raw`.
+/// `context`, which is dropped after `raw`, and only used by shared references before.
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
-    context: ManuallyDrop<Context<State>>,
+    context: ManuallyDrop<KBox<State>>,
     /// Completions polled and not yet returned, from `next` to `end`.
     wcs: KVec<c::ib_wc>,
     next: usize,
@@ -130,13 +129,14 @@ impl Cq {
     pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32, sent: bool) -> Result<Self> {
         let wcs = filled(BATCH, GFP_KERNEL, c::ib_wc::default)?;
         // INVARIANT: Neither `ready` nor `uses` is set.
-        let context = Context::new(State {
+        let state = State {
             sent,
             armed: Atomic::new(0),
             failed: AtomicFlag::new(false),
             uses: UseCount::none(),
             ready: UnsafeCell::new(None),
-        })?;
+        };
+        let context = KBox::new(state, GFP_KERNEL)?;
         let attr = c::ib_cq_init_attr {
             cqe: entries,
             comp_vector: vector,
@@ -148,7 +148,7 @@ impl Cq {
                 device.raw(),
                 Some(completed),
                 Some(cq_event),
-                context.as_ptr(),
+                ptr::from_ref(&*context).cast_mut().cast(),
                 &attr,
                 super::name(),
             )

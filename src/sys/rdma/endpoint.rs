@@ -11,7 +11,6 @@ use super::super::debug::debug;
 use super::block::OwnedBlock;
 use super::buffer::Buffer;
 use super::cm::Config;
-use super::context::Context;
 use super::cq::{Arming, EndpointEvents};
 use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
@@ -90,13 +89,13 @@ impl QueueSet {
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
-/// PD. The compiler drops fields in order, so the QP is destroyed before its resources.
+/// `qp` uses the CQs of `receive` and `send`, refers to the content of `events`, which does not
+/// change, and is the only QP of `send`'s PD. The compiler drops fields in order, so the QP is destroyed before its resources.
 pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
     send: SendQueue<T>,
     receive: ReceiveQueue,
-    events: Context<Arc<dyn EndpointEvents>>,
+    events: KBox<Arc<dyn EndpointEvents>>,
     sizes: Sizes,
 }
 
@@ -124,7 +123,7 @@ impl<T: Send + 'static> Endpoint<T> {
         let pd = queues.pd;
         let mapper = MapperOwner::new(&pd)?;
         let headers = SendQueue::<T>::headers(sizes.send_slots, &mapper)?;
-        let events = Context::new(events)?;
+        let events = KBox::new(events, GFP_KERNEL)?;
 
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(sizes.send_slots),
@@ -136,7 +135,7 @@ impl<T: Send + 'static> Endpoint<T> {
         };
         let mut init = c::ib_qp_init_attr {
             event_handler: Some(qp_event),
-            qp_context: events.as_ptr(),
+            qp_context: core::ptr::from_ref(&*events).cast_mut().cast(),
             send_cq: queues.send.cq.raw(),
             recv_cq: queues.receive.cq.raw(),
             cap,

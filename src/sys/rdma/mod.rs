@@ -10,7 +10,6 @@ pub(crate) mod block;
 pub(crate) mod buffer;
 pub(crate) mod cm;
 mod cm_id;
-mod context;
 pub(crate) mod cq;
 mod destroy;
 pub(crate) mod device;

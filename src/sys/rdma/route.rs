@@ -8,7 +8,6 @@
 
 use super::super::bindings as c;
 use super::super::work::ModuleRef;
-use super::context::Context;
 use super::netns;
 use crate::sys::address::Address;
 use crate::sys::netns::Net;
@@ -139,10 +138,10 @@ impl Route {
 ///
 /// # Invariants
 ///
-/// The id is alive until [`Drop`] destroys it, and its context is `_context`.
+/// The id is alive until [`Drop`] destroys it, and its context is in `_context`, unchanged.
 pub(crate) struct RouteId {
     route: Route,
-    _context: Context<Found>,
+    _context: KBox<Found>,
     _module: ModuleRef,
 }
 
@@ -163,16 +162,14 @@ impl core::ops::Deref for RouteId {
 impl RouteId {
     /// Makes a search that has not started.
     pub(crate) fn new(net: &Net, events: Arc<dyn RouteEvents>) -> Result<Self> {
-        let context = Context::new(Found {
-            events,
-            found: AtomicFlag::new(false),
-        })?;
+        let found = AtomicFlag::new(false);
+        let context = KBox::new(Found { events, found }, GFP_KERNEL)?;
         // SAFETY: The namespace is alive; the context lives as long as the id.
         let id = unsafe {
             c::__rdma_create_kernel_id(
                 net.as_raw(),
                 Some(on_event),
-                context.as_ptr(),
+                core::ptr::from_ref(&*context).cast_mut().cast(),
                 c::rdma_ucm_port_space_RDMA_PS_TCP,
                 c::ib_qp_type_IB_QPT_RC,
                 super::name(),
