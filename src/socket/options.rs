@@ -8,10 +8,11 @@ use crate::protocol::{Mid, Records, BSDH_LEN};
 use crate::sys::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT, ENOTCONN};
-use crate::sys::net::options::{Answer, NewValue, OldValue};
+use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, seconds, Jiffies};
 use kernel::prelude::*;
+use kernel::transmute::AsBytes;
 
 /// TCP's segment size before the peer's is known (RFC 9293), which programs see as the default.
 const DEFAULT_MAXSEG: i32 = 536;
@@ -21,10 +22,7 @@ const RTO_MAX: u32 = 120;
 pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => set_tcp(sk, name as u32, value.int()?),
-        // libsdp sends SO_KEEPALIVE with this level
-        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP))
-            && name as u32 == c::SO_KEEPALIVE =>
-        {
+        l if is_keepalive(l, name) => {
             let on = value.int()? != 0;
             let _lock = sk.lock();
             keepalive::set_keepalive(sk, on);
@@ -32,6 +30,11 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
         }
         _ => value.forward(sk, level, name),
     }
+}
+
+/// Returns true for SO_KEEPALIVE at the level by which libsdp sets it.
+fn is_keepalive(level: u32, name: i32) -> bool {
+    [AF_INET_SDP, AF_INET6_SDP].map(u32::from).contains(&level) && name as u32 == c::SO_KEEPALIVE
 }
 
 fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
@@ -118,11 +121,7 @@ fn deferral(wanted: i32) -> u32 {
 pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => get_tcp(sk, name as u32, value),
-        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP))
-            && name as u32 == c::SO_KEEPALIVE =>
-        {
-            value.give_int(sk.flag(Flag::KeepOpen).into())
-        }
+        l if is_keepalive(l, name) => value.give_int(sk.flag(Flag::KeepOpen).into()),
         _ => {
             // for SO_MEMINFO
             sk.connection().note_memory(sk);
@@ -175,12 +174,11 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     })
 }
 
-fn tcp_info(sk: &SdpSock) -> Answer<c::tcp_info> {
+fn tcp_info(sk: &SdpSock) -> c::tcp_info {
     const SECOND: Jiffies = seconds(1);
     let mut c = sk.connection();
     c.counters();
-    let mut info = Answer::<c::tcp_info>::new();
-    let i = info.fields();
+    let mut i = c::tcp_info::default();
     i.tcpi_state = sk.state() as u8;
     if c.connected() || c.living_link().is_some() {
         let idle = jiffies().wrapping_sub(c.alive.last) / SECOND;
@@ -211,15 +209,14 @@ fn tcp_info(sk: &SdpSock) -> Answer<c::tcp_info> {
     i.tcpi_segs_in = c.stats.received.iter().sum::<u64>() as u32;
     i.tcpi_data_segs_out = c.stats.sent.get(data).map_or(0, |n| *n as u32);
     i.tcpi_data_segs_in = c.stats.received.get(data).map_or(0, |n| *n as u32);
-    info
+    i
 }
 
 /// Returns `SDP_INFO` (`include/uapi/sdp.h`).
-fn sdp_info(sk: &SdpSock) -> Answer<c::sdp_info> {
+fn sdp_info(sk: &SdpSock) -> c::sdp_info {
     let mut connection = sk.connection();
     connection.counters();
-    let mut info = Answer::<c::sdp_info>::new();
-    let i = info.fields();
+    let mut i = c::sdp_info::default();
     i.transport = match &connection.endpoint {
         None if connection.living_link().is_some() => c::SDP_TRANSPORT_LOCAL,
         None => c::SDP_TRANSPORT_NONE,
@@ -241,37 +238,33 @@ fn sdp_info(sk: &SdpSock) -> Answer<c::sdp_info> {
     i.sink_avail_received = count(&s.received, Mid::SinkAvail);
     (i.crossed, i.unpinnable) = (s.direct_void.0, s.unpinnable.0);
     i.credit_stalls = s.credit_stalls.0;
-    info
+    i
 }
 
 pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
     let _lock = sk.lock();
-    let waiting = matches!(sk.state(), State::SynSent | State::SynRecv);
+    let state = sk.state();
     match command {
-        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if sk.state() == State::Listen => {
-            Err(EINVAL.into())
-        }
-        c::SIOCATMARK => {
-            sk.progress();
-            let c = sk.connection();
-            Ok(c.unread().at_mark().into())
-        }
-        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if waiting => Ok(0),
-        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
-            sk.progress();
-            let c = sk.connection();
-            let n = match command {
-                c::SIOCINQ => c.unread().readable(sk.flag(Flag::UrgInline)),
-                c::SIOCOUTQ => c.outstanding(),
-                _ => match &c.local {
-                    Some(local) => local.link.queued(),
-                    None => c.tx.unsent(),
-                },
-            };
-            Ok(i32::try_from(n).unwrap_or(i32::MAX))
-        }
-        _ => Err(ENOIOCTLCMD),
+        c::SIOCATMARK => {}
+        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => match state {
+            State::Listen => return Err(EINVAL.into()),
+            State::SynSent | State::SynRecv => return Ok(0),
+            _ => {}
+        },
+        _ => return Err(ENOIOCTLCMD),
     }
+    sk.progress();
+    let c = sk.connection();
+    let n = match command {
+        c::SIOCATMARK => c.unread().at_mark().into(),
+        c::SIOCINQ => c.unread().readable(sk.flag(Flag::UrgInline)),
+        c::SIOCOUTQ => c.outstanding(),
+        _ => match &c.local {
+            Some(local) => local.link.queued(),
+            None => c.tx.unsent(),
+        },
+    };
+    Ok(i32::try_from(n).unwrap_or(i32::MAX))
 }
 
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {

@@ -7,6 +7,7 @@ use super::super::errno::{EFAULT, EINVAL};
 use super::sock::SockCore;
 use core::marker::PhantomData;
 use kernel::prelude::*;
+use kernel::transmute::AsBytes;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 /// Value of a setsockopt(2) call.
@@ -128,35 +129,7 @@ impl OldValue<'_> {
     }
 }
 
-/// Structure of the kernel's user interface that is copied to programs.
-///
-/// # Safety
-///
-/// The type consists of integers, and zeroed memory is valid. Every byte, padding included, is
-/// zero or was written by this module.
-pub(crate) unsafe trait Interface: pin_init::Zeroable {}
-
-// SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for the padding.
-unsafe impl Interface for c::tcp_info {}
-// SAFETY: eighteen integers of the same size.
-unsafe impl Interface for c::sdp_info {}
-
-/// Value of an option that is a structure, initially all zero.
-pub(crate) struct Answer<T: Interface>(T);
-
-impl<T: Interface> Answer<T> {
-    pub(crate) fn new() -> Self {
-        Answer(pin_init::zeroed())
-    }
-
-    /// Returns the fields for writing.
-    pub(crate) fn fields(&mut self) -> &mut T {
-        &mut self.0
-    }
-
-    /// Returns the bytes for the program.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: By `Interface`, plain integers in zeroed memory: all bytes are initialised.
-        unsafe { core::slice::from_raw_parts((&raw const self.0).cast(), size_of::<T>()) }
-    }
-}
+// SAFETY: Integers, and bit fields that fill their integers. No padding lies between or behind them.
+unsafe impl AsBytes for c::tcp_info {}
+// SAFETY: Integers of the same size.
+unsafe impl AsBytes for c::sdp_info {}
