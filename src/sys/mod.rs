@@ -18,7 +18,6 @@ pub(crate) mod pin;
 pub(crate) mod protect;
 pub(crate) mod random;
 pub(crate) mod rdma;
-mod single;
 pub(crate) mod sync;
 pub(crate) mod time;
 pub(crate) mod vec;

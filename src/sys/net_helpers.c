@@ -115,12 +115,6 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	return sk;
 }
 
-/* Returns true on the first call: a descriptor may be made only once for the sock. */
-bool sdp_h_child_take(struct sock *sk)
-{
-	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
-}
-
 /*
  * Releases the owner's reference. A kernel user may free the data of its callbacks once this
  * function returns. Waits for running callbacks of the socket and of a listener's children, which

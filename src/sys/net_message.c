@@ -55,11 +55,6 @@ void sdp_h_notice_end(struct ubuf_info *notice, bool direct)
 	notice->ops->complete(direct ? &none : NULL, notice, direct);
 }
 
-bool sdp_h_has_notices(const struct sock *sk)
-{
-	return !skb_queue_empty_lockless(&sk->sk_error_queue);
-}
-
 /* Reads the error queue like ip_recv_error(), which is not exported. */
 static int recv_error(struct sock *sk, struct msghdr *msg)
 {

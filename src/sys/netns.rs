@@ -4,7 +4,7 @@
 
 use super::bindings as c;
 use core::ptr::NonNull;
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::sync::aref::AlwaysRefCounted;
 use kernel::types::Opaque;
 
 #[repr(transparent)]
@@ -42,14 +42,4 @@ impl Net {
     pub(crate) fn as_raw(&self) -> *mut c::net {
         self.0.get()
     }
-}
-
-/// Takes over a reference to a namespace.
-///
-/// # Safety
-///
-/// The caller owns a reference to `net` and passes it on.
-pub(super) unsafe fn owned(net: NonNull<c::net>) -> ARef<Net> {
-    // SAFETY: Guaranteed by the caller; the type is transparent.
-    unsafe { ARef::from_raw(net.cast::<Net>()) }
 }

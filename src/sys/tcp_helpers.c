@@ -361,13 +361,6 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 	release_sock(sk);
 }
 
-/* Returns true if a connection was established, even if it has ended. */
-bool sdp_h_tcp_was_connected(const struct socket *tcp)
-{
-	/* bytes_acked counts the SYN once the peer has acknowledged it */
-	return READ_ONCE(tcp_sk(tcp->sk)->bytes_acked);
-}
-
 /* Moves the receivers of SIGIO from the descriptor to the TCP socket. */
 static void take_signals(struct socket *sock, struct socket *tcp)
 {
@@ -443,10 +436,4 @@ long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo)
 
 	return wait_event_interruptible_timeout(*sk_sleep(sk),
 			!(1 << inet_sk_state_load(sk) & connecting), timeo);
-}
-
-/* Returns true if accept(2) would find no connection. */
-bool sdp_h_tcp_queue_empty(const struct socket *tcp)
-{
-	return reqsk_queue_empty(&inet_csk(tcp->sk)->icsk_accept_queue);
 }

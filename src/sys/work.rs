@@ -6,7 +6,7 @@
 //! spinlock, or in a callback that the destruction waits for.
 
 use super::bindings as c;
-use super::single::Exclusive;
+use super::sync::Exclusive;
 use super::time::milliseconds;
 use core::mem::{offset_of, size_of};
 use core::ptr::{self, NonNull};

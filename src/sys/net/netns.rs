@@ -4,7 +4,7 @@
 
 use super::super::bindings as c;
 use super::super::netns::Net;
-use super::super::single::Exclusive;
+use super::super::sync::Exclusive;
 use super::params::Params;
 use core::any::TypeId;
 use core::marker::PhantomData;

@@ -223,14 +223,20 @@ impl<'a> Tcp<'a> {
 
     /// Returns true if accept(2) would find no connection.
     pub(super) fn queue_is_empty(&self) -> bool {
-        // SAFETY: By the invariants the socket is alive.
-        unsafe { c::sdp_h_tcp_queue_empty(self.socket) }
+        // SAFETY: By the invariants the socket is alive, and its sock is TCP's.
+        unsafe {
+            let sk = (*self.socket).sk.cast::<c::inet_connection_sock>();
+            c::reqsk_queue_empty(&raw const (*sk).icsk_accept_queue)
+        }
     }
 
     /// Returns true if a connection was established, even if it has ended.
     pub(crate) fn was_connected(&self) -> bool {
-        // SAFETY: By the invariants the socket is alive.
-        unsafe { c::sdp_h_tcp_was_connected(self.socket) }
+        // SAFETY: By the invariants the socket is alive, and its sock is TCP's.
+        let sk = unsafe { (*self.socket).sk.cast::<c::tcp_sock>() };
+        // the count includes the SYN once the peer has acknowledged it
+        // SAFETY: As above; the kernel reads the field by READ_ONCE.
+        unsafe { ptr::read_volatile(&raw const (*sk).bytes_acked) != 0 }
     }
 
     /// Takes over the cookie, the owner and the receivers of SIGIO of the descriptor.

@@ -8,7 +8,7 @@
 //! disconnect; then all uses are ended unconditionally.
 
 use super::super::bindings as c;
-use super::super::single::Exclusive;
+use super::super::sync::Exclusive;
 use super::use_count::UseCount;
 use crate::sys::netns::Net;
 use crate::sys::time::milliseconds;

@@ -135,8 +135,8 @@ impl Incoming<'_> {
             c::sdp_h_cm_request_net(self.device, event, &mut local, &mut net, &mut ifindex)
         })?;
         let net = NonNull::new(net).ok_or(ENODEV)?;
-        // SAFETY: The function has taken a reference for this caller.
-        let net = unsafe { crate::sys::netns::owned(net) };
+        // SAFETY: The function has taken a reference for this caller; `Net` is transparent.
+        let net = unsafe { ARef::from_raw(net.cast::<Net>()) };
         Ok((net, u32::try_from(ifindex).map_err(|_| ENODEV)?))
     }
 

@@ -52,7 +52,7 @@ impl SockCore {
     /// Returns true if the error queue is not empty.
     pub(crate) fn has_notices(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_has_notices(self.raw()) }
+        unsafe { !c::skb_queue_empty_lockless(&raw const (*self.raw()).sk_error_queue) }
     }
 
     pub(crate) fn set_error(&self, e: Errno) {

@@ -18,6 +18,7 @@ use core::mem::{offset_of, ManuallyDrop};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
 use kernel::types::{NotThreadSafe, Opaque};
 
@@ -272,10 +273,11 @@ pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
 impl<T: InNet> Unaccepted<T> {
     /// Wraps a socket of [`Sock::child`], once.
     pub(crate) fn new(sk: &Sock<T>) -> Option<Self> {
-        // SAFETY: `sk` is alive, and a sock of the family.
-        let is_first = unsafe { c::sdp_h_child_take(sk.raw()) };
-        // INVARIANT: Created without a descriptor, and `is_first` is true only once.
-        is_first.then(|| Unaccepted(sk.into()))
+        // SAFETY: `unaccepted` is an initialised atomic_t, which has the layout of an `Atomic`.
+        let first: &Atomic<i32> =
+            unsafe { Atomic::from_ptr(&raw mut (*sk.raw_helper()).unaccepted.counter) };
+        // INVARIANT: Created without a descriptor, and the value is 1 only once.
+        (first.xchg(0, Full) != 0).then(|| Unaccepted(sk.into()))
     }
 
     /// Returns the socket. From now on only the caller can give it a descriptor.
