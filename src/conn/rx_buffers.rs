@@ -12,7 +12,7 @@ use crate::memory::pressure;
 use crate::protocol::PAYLOAD_CREDITS;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::sys::vec;

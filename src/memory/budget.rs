@@ -11,7 +11,7 @@
 
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
-use crate::sys::rdma::dma::Direction::{self, FromDevice, ToDevice};
+use kernel::dma::DataDirection::{self as Direction, ToDevice};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
@@ -46,7 +46,7 @@ impl Pinned {
         let [send, receive] = &self.0;
         match direction {
             ToDevice => send,
-            FromDevice => receive,
+            _ => receive,
         }
     }
 }
@@ -116,7 +116,7 @@ impl Account {
                 params::max_pinned_send_user(),
                 self.params.max_pinned_send_user(),
             ),
-            FromDevice => (
+            _ => (
                 params::max_pinned_receive(),
                 params::max_pinned_receive_user(),
                 self.params.max_pinned_receive_user(),

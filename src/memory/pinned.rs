@@ -29,7 +29,7 @@ use crate::sys::net::notice::ZerocopyPiece;
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, PAGE};
 use crate::sys::rdma::block::{Block, OwnedBlock};
-use crate::sys::rdma::dma::Direction::{self, FromDevice, ToDevice};
+use kernel::dma::DataDirection::{self as Direction, FromDevice, ToDevice};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;

@@ -35,7 +35,7 @@ use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
-use crate::sys::rdma::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use crate::transport::{BlockId, Endpoint, SendCompletion, SendWr, Status, Transfer};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
@@ -266,23 +266,21 @@ impl Raw {
             }
             "advertise" => self.pin(words, PinTerm::Long),
             "withdraw" => {
-                let block = self.block(number(words)?)?;
+                let (_, block) = self.find(number(words)?)?;
                 self.on(|c| c.invalidate(block, 0).and_then(|()| c.flush()))?
             }
             "pin" => self.pin(words, PinTerm::Short),
             "read" | "write" => self.transfer(command == "read", words),
             "back" => {
                 let handle = number(words)?;
-                let (block, at) = (self.block(handle)?, self.place(handle)?);
+                let (at, block) = self.find(handle)?;
                 let spare = self.on(|c| c.take_back(block))??.into_spare();
                 let _ = self.entries.remove(at);
                 self.on(|c| c.spares().keep(spare))
             }
             "leave" => {
                 let link = self.sk.connection().cm.link.clone();
-                if let Some(link) = link {
-                    link.disconnect();
-                }
+                link.inspect(|link| link.disconnect());
                 Ok(())
             }
             _ => Err(EINVAL),
@@ -308,7 +306,7 @@ impl Raw {
     }
 
     fn transfer(&mut self, read: bool, words: &mut SplitAsciiWhitespace<'_>) -> Result {
-        let block = self.block(number(words)?)?;
+        let (_, block) = self.find(number(words)?)?;
         let t = Transfer {
             read,
             offset: number(words)? as u32,
@@ -380,14 +378,11 @@ impl Raw {
         Ok(self.handles)
     }
 
-    fn place(&self, handle: usize) -> Result<usize> {
-        let found = self.entries.iter().position(|(n, ..)| *n == handle as u64);
-        found.ok_or(ENOENT)
-    }
-
-    fn block(&self, handle: usize) -> Result<BlockId> {
-        let at = self.place(handle)?;
-        self.entries.get(at).map(|(_, block)| *block).ok_or(ENOENT)
+    /// Returns the place of a block in `entries`, and the block.
+    fn find(&self, handle: usize) -> Result<(usize, BlockId)> {
+        let mut entries = self.entries.iter().enumerate();
+        let found = entries.find(|(_, (n, _))| *n == handle as u64);
+        found.map(|(at, (_, block))| (at, *block)).ok_or(ENOENT)
     }
 }
 

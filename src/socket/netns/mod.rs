@@ -17,7 +17,7 @@ use crate::sys::errno::ENOBUFS;
 use crate::sys::net::netns::{PerNet, ProcFile};
 use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
-use crate::sys::rdma::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::alloc::flags::GFP_KERNEL;

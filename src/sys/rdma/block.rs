@@ -20,7 +20,7 @@
 
 use super::super::deferred::{Destroy, DropInWorker};
 use super::super::pin::Pages;
-use super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::mapper::Mapper;
 use super::mr::SgMapping;
 use kernel::prelude::*;

@@ -166,7 +166,7 @@ impl<T: Send + 'static> Endpoint<T> {
                 headers,
                 &mapper,
                 &pd,
-                &actual,
+                actual,
                 events.clone(),
             ),
             qp,
@@ -261,7 +261,7 @@ queue_methods! {
     fn poll_receive(&mut self) -> Option<Result<(Buffer, u32), Status>> = self.receive.poll();
     fn arm_receive(&mut self) -> Arming = self.receive.parts.cq.arm();
 
-    fn max_sge(&self) -> u8 = self.send.max_sge;
+    fn max_sge(&self) -> u8 = self.send.sizes.max_sge;
     fn send_space(&self) -> u16 = self.send.space();
     fn in_flight(&self) -> u16 = self.send.messages;
     fn post_send(&mut self, message: &SendWr<'_>) -> Result = self.send.post(message);

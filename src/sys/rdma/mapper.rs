@@ -14,7 +14,7 @@ use super::super::bindings as c;
 use super::super::pages::{Block, Memory};
 use super::super::vec;
 use super::device::DeviceRef;
-use super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::mr::{Region, SgMapping};
 use super::pd::Pd;
 use core::mem::take;
@@ -50,7 +50,7 @@ impl Area {
                 device.raw(),
                 block.start().cast(),
                 block.size(),
-                direction.raw(),
+                direction as u32,
             )
         };
         // SAFETY: The device is in use and has just returned the address.
@@ -74,7 +74,7 @@ impl Area {
                 device.raw(),
                 self.address,
                 self.block.size(),
-                self.direction.raw(),
+                self.direction as u32,
             )
         }
     }
@@ -285,7 +285,7 @@ impl Mapping {
                     device.raw(),
                     self.area.address,
                     len.min(self.area.block.size()),
-                    self.area.direction.raw(),
+                    self.area.direction as u32,
                 )
             }
         }
@@ -302,7 +302,7 @@ impl Mapping {
                     device.raw(),
                     self.area.address.wrapping_add(offset as u64),
                     len.min(self.area.block.size().saturating_sub(offset)),
-                    self.area.direction.raw(),
+                    self.area.direction as u32,
                 )
             }
         }

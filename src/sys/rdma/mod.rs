@@ -13,7 +13,6 @@ mod cm_id;
 pub(crate) mod cq;
 mod destroy;
 pub(crate) mod device;
-pub(crate) mod dma;
 pub(crate) mod endpoint;
 mod iw_cm;
 pub(crate) mod listen;

@@ -11,7 +11,7 @@ use super::super::bindings as c;
 use super::super::pin::{list_for, Pages, PAGE};
 use super::super::random::random_below;
 use super::destroy::wait_destroyed;
-use super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::pd::Pd;
 use core::ptr::{self, NonNull};
 use kernel::error::{from_err_ptr, to_result};
@@ -155,7 +155,7 @@ impl SgMapping {
         };
         // SAFETY: The device is in use, and the list was just filled in.
         let mapped =
-            unsafe { c::ib_dma_map_sg(device.raw(), list, entries as i32, direction.raw()) };
+            unsafe { c::ib_dma_map_sg(device.raw(), list, entries as i32, direction as u32) };
         let mapped = u32::try_from(mapped).unwrap_or(0);
         if mapped == 0 {
             return Err(ENOMEM);
@@ -176,7 +176,7 @@ impl SgMapping {
                     device.raw(),
                     self.list.as_ptr().cast_mut(),
                     self.entries,
-                    self.direction.raw(),
+                    self.direction as u32,
                     for_cpu,
                 )
             }
@@ -259,7 +259,7 @@ impl SgMapping {
         self.access = Access::Registered(key);
         let access = match self.direction {
             Direction::ToDevice => c::ib_access_flags_IB_ACCESS_REMOTE_READ,
-            Direction::FromDevice => {
+            _ => {
                 c::ib_access_flags_IB_ACCESS_LOCAL_WRITE | c::ib_access_flags_IB_ACCESS_REMOTE_WRITE
             }
         };
@@ -300,7 +300,7 @@ impl SgMapping {
                     self.pd.device().raw(),
                     self.list.as_mut_ptr(),
                     self.entries as i32,
-                    self.direction.raw(),
+                    self.direction as u32,
                 )
             };
             self.mapped = 0;

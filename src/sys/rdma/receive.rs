@@ -6,7 +6,7 @@
 
 use super::super::bindings as c;
 use super::cq::EndpointEvents;
-use super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::pd::Pd;
 use super::qp::QueuePair;

@@ -17,7 +17,7 @@
 
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
-use super::super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::super::mr::{Key, SgMapping};
 use super::super::queues::GATHER;
 use crate::sys::vec::filled;

@@ -12,7 +12,7 @@ use self::blocks::{BlockId, BlockTable};
 use super::super::bindings as c;
 use super::super::pages::{Memory, MIN_BLOCK};
 use super::cq::EndpointEvents;
-use super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::mapper::{MapperOwner, Mapping};
 use super::pd::Pd;
 use super::qp::QueuePair;
@@ -131,11 +131,7 @@ pub(super) struct SendQueue<T: Send + 'static> {
     mapper: Arc<MapperOwner>,
     pub(super) pd: Arc<Pd>,
     lkey: u32,
-    /// Maximum number of payload segments in a message.
-    pub(super) max_sge: u8,
-    inline: u16,
-    /// Maximum number of SGEs in a READ or WRITE.
-    gather: u8,
+    pub(super) sizes: Sizes,
     headers: Memory,
     headers_mapping: Arc<Mapping>,
     pub(super) blocks: BlockTable<T>,
@@ -163,7 +159,7 @@ impl<T: Send + 'static> SendQueue<T> {
         (headers, headers_mapping): (Memory, Arc<Mapping>),
         mapper: &Arc<MapperOwner>,
         pd: &Arc<Pd>,
-        sizes: &Sizes,
+        sizes: Sizes,
         events: Arc<dyn EndpointEvents>,
     ) -> Self {
         parts.cq.begin(events);
@@ -172,9 +168,7 @@ impl<T: Send + 'static> SendQueue<T> {
             mapper: mapper.clone(),
             pd: pd.clone(),
             lkey: pd.lkey(),
-            max_sge: sizes.max_sge,
-            inline: sizes.inline,
-            gather: sizes.gather,
+            sizes,
             headers,
             headers_mapping,
             blocks: BlockTable::new(),

@@ -5,7 +5,7 @@
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
 use super::super::buffer::Sge;
-use super::super::dma::Direction;
+use kernel::dma::DataDirection as Direction;
 use super::super::mr::Key;
 use super::super::queues::MAX_COPIED;
 use super::blocks::{BlockId, BlockSpan, Transfer, MAX_LIST};
@@ -35,7 +35,7 @@ impl<T: Send + 'static> SendQueue<T> {
     /// a segment is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
     pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
         self.check_space(0)?;
-        if message.payload.len() > usize::from(self.max_sge) {
+        if message.payload.len() > usize::from(self.sizes.max_sge) {
             return Err(EINVAL);
         }
         let mut length = message.header.len();
@@ -45,7 +45,7 @@ impl<T: Send + 'static> SendQueue<T> {
         let copied = length <= MAX_COPIED;
         // Payload that is not copied has DMA addresses, from which a driver cannot copy; many
         // devices accept more inline bytes than requested.
-        let inline = copied && length <= usize::from(self.inline);
+        let inline = copied && length <= usize::from(self.sizes.inline);
 
         let index = self.slot_of(self.tail);
         let first = self.copy_own(index, message, copied, inline)?;
@@ -278,13 +278,14 @@ impl<T: Send + 'static> SendQueue<T> {
             len: t.len,
         };
         let mut list = [c::ib_sge::default(); MAX_LIST];
-        let (len, used) = match t.read && self.pd.device().is_iwarp() {
-            true => {
+        let (len, used) = match t.read {
+            true if self.pd.device().is_iwarp() => {
                 let [sge, ..] = &mut list;
                 *sge = self.sink(&span)?;
                 (t.len, 1)
             }
-            false => self.locate(&span, Direction::of(t.read), 0, &mut list)?,
+            true => self.locate(&span, Direction::FromDevice, 0, &mut list)?,
+            false => self.locate(&span, Direction::ToDevice, 0, &mut list)?,
         };
         let (sg_list, num_sge) = self.keep_list(list.get(..used).ok_or(EINVAL)?)?;
         let wr = self.next_wr()?;
@@ -330,7 +331,7 @@ impl<T: Send + 'static> SendQueue<T> {
         own: u8,
         list: &mut [c::ib_sge],
     ) -> Result<(u32, usize)> {
-        let most = self.gather.max(own.saturating_add(1)).saturating_sub(own);
+        let most = self.sizes.gather.max(own.saturating_add(1)).saturating_sub(own);
         let (memory, _) = self.blocks.find(span.block)?.usable(direction)?;
         let end = span.offset.checked_add(span.len).ok_or(EINVAL)?;
         if span.len == 0 || end as usize > memory.len() {
