@@ -63,6 +63,7 @@ use self::zcopy::{Zcopy, ZcopyBox};
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Records, Stall};
+use crate::sys::net::netns::PerNet;
 use crate::sys::net::params::Params;
 use crate::sys::net::sock::{Sock, UnderLock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -126,15 +127,13 @@ pub(crate) struct Socket {
     busy_poll_adverts: BusyPoll,
     /// End of a local connection.
     local: UnderLock<LocalCell>,
-    /// Parameters of the socket's network namespace.
-    params: Arc<Params>,
 }
 
 impl Socket {
     pub(crate) fn new(params: Arc<Params>) -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
             account: SetOnce::new(),
-            connection <- new_spinlock!(Connection::new(params.clone())),
+            connection <- new_spinlock!(Connection::new(params)),
             peer_ended: Atomic::new(false),
             events: Events::new(),
             readers: Atomic::new(0),
@@ -142,7 +141,6 @@ impl Socket {
             busy_poll: BusyPoll::new(),
             busy_poll_adverts: BusyPoll::new(),
             local: UnderLock::new(LocalCell::Unknown),
-            params,
         })
     }
 
@@ -159,7 +157,7 @@ impl SdpSock {
     }
 
     pub(crate) fn params(&self) -> &Params {
-        &self.data().params
+        self.netns().params()
     }
 
     pub(crate) fn peer_has_ended(&self) -> bool {

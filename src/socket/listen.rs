@@ -16,9 +16,8 @@ use crate::sys::address::Address;
 use crate::sys::debug::debug;
 use crate::sys::errno::{EADDRINUSE, EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
 use crate::sys::net::descriptor::{Descriptor, Progress};
-use crate::sys::net::family;
-use crate::sys::net::params;
 use crate::sys::net::sock::{State, Unaccepted};
+use crate::sys::net::{family, params};
 use crate::sys::netns::Net;
 use crate::sys::random::hash;
 use crate::transport::{self, Acceptor, Request, Verdict};
@@ -165,7 +164,9 @@ pub(super) fn accept_request(
     let Some(namespace) = family::netns_of::<Socket>(net) else {
         return Verdict::Unknown;
     };
-    let hash = connection_hash(local, remote);
+    let log = |why| debug!("a request to connect to port {} {why}", local.port);
+    // a peer cannot predict this choice among several listeners
+    let hash = hash([local.bytes(), remote.bytes()].as_flattened());
     let takes = |bound| net.bound_dev_eq(bound, ifindex);
     let listener = namespace
         .ports
@@ -175,18 +176,12 @@ pub(super) fn accept_request(
         return Verdict::Unknown;
     };
     if listener.tcp_is_anothers(local, remote, ifindex as i32) {
-        debug!(
-            "a request to connect to port {} is refused: TCP has a listener of another user there",
-            local.port
-        );
+        log("is refused: TCP has a listener of another user there");
         return Verdict::Unknown;
     }
     let Some(slot) = BacklogSlot::reserve(&listener) else {
         namespace.count(|s| s.backlog_drops += 1);
-        debug!(
-            "a request to connect to port {} has to wait: there is no room in the backlog",
-            local.port
-        );
+        log("has to wait: there is no room in the backlog");
         return Verdict::Drop;
     };
     match begin(&slot, local, remote, prepare) {
@@ -200,17 +195,6 @@ pub(super) fn accept_request(
             Verdict::Drop
         }
     }
-}
-
-/// Returns the hash that selects one of several listeners. A peer cannot predict the hash.
-fn connection_hash(local: &Address, remote: &Address) -> u32 {
-    let mut bytes = [0; 36];
-    for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
-        let (to_ip, to_port) = to.split_at_mut(16);
-        to_ip.copy_from_slice(&a.mapped());
-        to_port.copy_from_slice(&a.port.to_be_bytes());
-    }
-    hash(&bytes)
 }
 
 fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSock>) -> Address {

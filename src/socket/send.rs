@@ -13,9 +13,9 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
-use kernel::dma::DataDirection as Direction;
 use crate::sys::time::{jiffies, nanoseconds};
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 
 /// sendmsg(2).

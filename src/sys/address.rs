@@ -55,6 +55,14 @@ impl Address {
         }
     }
 
+    /// Returns address and port as bytes, for a hash.
+    pub(crate) fn bytes(&self) -> [u8; 18] {
+        let mut b = [0; 18];
+        b[..16].copy_from_slice(&self.mapped());
+        b[16..].copy_from_slice(&self.port.to_be_bytes());
+        b
+    }
+
     /// Converts 16 bytes; an address in the v4-mapped range becomes IPv4.
     pub(crate) fn from_mapped(ip: [u8; 16], port: u16) -> Self {
         let ip = Ipv6Addr::from(ip);

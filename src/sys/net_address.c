@@ -64,17 +64,12 @@ void sdp_h_set_num(struct sock *sk, u16 num)
 		inet_sk(sk)->inet_sport = htons(num);
 }
 
-bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a)
+/* Returns RTN_LOCAL for an address of this machine, RTN_BROADCAST for one of its IPv4 networks. */
+unsigned int sdp_h_address_type(const struct sock *sk, const struct sdp_h_addr *a)
 {
 	if (ipv6_addr_v4mapped(&a->ip))
-		return inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_LOCAL;
-	return !ipv6_addr_any(&a->ip) && ipv6_chk_addr(sock_net(sk), &a->ip, NULL, 0);
-}
-
-bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
-{
-	return ipv6_addr_v4mapped(&a->ip) &&
-	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
+		return inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]);
+	return !ipv6_addr_any(&a->ip) && ipv6_chk_addr(sock_net(sk), &a->ip, NULL, 0) ? RTN_LOCAL : 0;
 }
 
 /* Returns the TCP listener for packets from `remote` on interface `dif`. Context: RCU reader. */

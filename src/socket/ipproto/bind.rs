@@ -31,8 +31,7 @@ pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
         (Phase::Open, Route::Tcp) => {
             tcp.bind(name)?;
             let _lock = sk.lock();
-            sk.share_name(&tcp);
-            sk.set_local(&tcp.local(sk.is_v6()));
+            sk.share_name(Some(&tcp));
             return Ok(());
         }
         (Phase::Open, Route::Both) if only_tcp(sk, &tcp) => {}
@@ -81,10 +80,7 @@ fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
 fn join(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     let r = {
         let _lock = sk.lock();
-        let local = tcp.local(sk.is_v6());
-        sk.share_name(tcp);
-        sk.set_local(&local);
-        match local.port {
+        match sk.share_name(Some(tcp)).port {
             0 => Ok(()),
             port => socket::bind::take_port(sk, port),
         }
@@ -95,8 +91,7 @@ fn join(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
 fn joined(sk: &SdpSock, r: Result) -> Result {
     if r.is_err() {
         let _lock = sk.lock();
-        sk.unshare_name();
-        sk.set_local(&Address::any(sk.is_v6()));
+        sk.share_name(None);
     }
     note_bind(sk, &sk.local(), r);
     r

@@ -60,17 +60,14 @@ impl PeerCache {
     }
 
     fn slot(ip: &IpAddr, port: u16) -> usize {
-        let mut sum = u32::from(port).wrapping_mul(0x9e37_79b1);
-        let mut add = |octets: &[u8]| {
-            for o in octets {
-                sum = (sum ^ u32::from(*o)).wrapping_mul(0x0100_0193);
-            }
-        };
-        match ip {
-            IpAddr::V4(a) => add(&a.octets()),
-            IpAddr::V6(a) => add(&a.octets()),
-        }
-        (sum >> 16) as usize % Self::SLOTS
+        let (ip, scope) = (*ip, 0);
+        // FNV-1a
+        let next = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        let hash = Address { ip, port, scope }
+            .bytes()
+            .into_iter()
+            .fold(0x811c_9dc5, next);
+        (hash >> 16) as usize % Self::SLOTS
     }
 
     /// Returns the valid entry of a destination, if any.

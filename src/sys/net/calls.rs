@@ -141,16 +141,15 @@ impl<T: Family> Descriptor<'_, T> {
         let sk = self.sk;
         let to = address::read(name, sk.is_v6(), Purpose::Bind)?;
         let to = to.ok_or(Error::from(EAFNOSUPPORT))?;
+        let mut name = Name::of(&to, sk.is_v6());
+        let (bytes, len) = (name.as_mut_ptr().cast(), name.raw_len());
         // SAFETY: The descriptor is in use by this call. The generic code requires an inet_sock,
         // and a sockaddr of its family with the given length. It only calls `get_port` and
         // `put_port`.
         let r = to_result(unsafe {
-            if sk.is_v6() {
-                let mut b = address::write_in6(&to);
-                c::inet6_bind(self.socket, b.as_mut_ptr().cast(), b.len() as i32)
-            } else {
-                let mut b = address::write_in(&to);
-                c::inet_bind(self.socket, b.as_mut_ptr().cast(), b.len() as i32)
+            match sk.is_v6() {
+                true => c::inet6_bind(self.socket, bytes, len),
+                false => c::inet_bind(self.socket, bytes, len),
             }
         });
         if r.is_err() && sk.port() == 0 && sk.is_v6() {
@@ -330,56 +329,60 @@ unsafe extern "C" fn setsockopt<T: Family>(
             }
         })
     };
-    let sdp = || {
-        // SAFETY: The core passes valid arguments.
-        to_result(unsafe { setsockopt_by_sdp::<T>(socket, level, name, value, len) })
-    };
+    // SAFETY: The core passes valid arguments.
+    let sdp = || unsafe { setsockopt_by_sdp(&call, level, name, value, len) };
     errno((T::OPS.dual.set)(&call, level, name, &tcp, &sdp))
 }
 
 /// Implements setsockopt(2) for SDP alone, at all levels.
+///
+/// # Safety
+///
+/// `value` and `len` are those of the call.
 unsafe fn setsockopt_by_sdp<T: Family>(
-    socket: *mut c::socket,
+    call: &Descriptor<'_, T>,
     level: i32,
     name: i32,
     value: c::sockptr_t,
     len: u32,
-) -> i32 {
-    if level as u32 != c::SOL_SOCKET {
-        // SAFETY: Called by the core with a descriptor of the family; the arguments are passed on.
-        return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
+) -> Result {
+    // SAFETY: By the requirements.
+    let (sk, new) = (call.sk, unsafe { NewValue::new(value, len) });
+    let at_socket = level as u32 == c::SOL_SOCKET;
+    match name as u32 {
+        _ if !at_socket => {}
+        // the core accepts these options for any socket, but SDP would ignore them
+        name if new.is_of_tcp_alone(name) => return Err(ENOPROTOOPT.into()),
+        c::SO_PEEK_OFF if sk.is_seqpacket() => return Err(EOPNOTSUPP.into()),
+        // the core restricts these options to its own families or to TCP
+        c::SO_REUSEPORT => {
+            let on = new.int()? != 0;
+            sk.lock().set_reuse_port(on);
+            return Ok(());
+        }
+        c::SO_ZEROCOPY => {
+            let on = match new.int()? {
+                v @ 0..=1 => v != 0,
+                _ => return Err(EINVAL.into()),
+            };
+            let _lock = sk.lock();
+            sk.set_flag(Flag::ZeroCopy, on);
+            return Ok(());
+        }
+        _ => {}
     }
-    // The core accepts these options for any socket, but SDP would ignore them.
-    // SAFETY: The core passes valid arguments.
-    if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
-        return -ENOPROTOOPT.0;
-    }
-    // SAFETY: As above.
-    if name as u32 == c::SO_PEEK_OFF && unsafe { call::<T>(socket) }.sk.is_seqpacket() {
-        return -EOPNOTSUPP.0;
-    }
-    // The core restricts these options to its own families or to TCP.
-    if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
-        // SAFETY: The core passes valid arguments.
-        let (sk, value) = unsafe { (call::<T>(socket).sk, NewValue::new(value, len)) };
-        return errno(value.int().and_then(|v| {
-            let lock = sk.lock();
-            match name as u32 {
-                c::SO_REUSEPORT => lock.set_reuse_port(v != 0),
-                _ if !(0..=1).contains(&v) => return Err(EINVAL.into()),
-                _ => sk.set_flag(Flag::ZeroCopy, v != 0),
-            }
-            Ok(())
-        }));
-    }
-    // SAFETY: The core passes valid arguments.
-    let e = unsafe { c::sock_setsockopt(socket, level, name, value, len) };
-    if matches!(name as u32, c::SO_SNDBUF | c::SO_SNDBUFFORCE) {
+    // SAFETY: The call uses the descriptor; the value is passed on by the requirements.
+    let r = to_result(unsafe {
+        match at_socket {
+            true => c::sock_setsockopt(call.socket, level, name, value, len),
+            false => c::sock_common_setsockopt(call.socket, level, name, value, len),
+        }
+    });
+    if at_socket && matches!(name as u32, c::SO_SNDBUF | c::SO_SNDBUFFORCE) {
         // the core wakes pollers alone
-        // SAFETY: As above.
-        unsafe { call::<T>(socket) }.sk.wake();
+        sk.wake();
     }
-    e
+    r
 }
 
 unsafe extern "C" fn getsockopt<T: Family>(

@@ -115,7 +115,7 @@ impl<P: PerNet> Drop for Registration<P> {
 /// # Panics
 ///
 /// Returns `None` if the existing registration is of another type: only one can exist.
-pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
+pub(crate) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
     // SAFETY: The registration is complete, so `init` has run for each namespace that a caller can
     // reach. `exit` runs only when no reference to the namespace exists, but this caller holds a
     // reference. At the end of the registration `exit` also runs, when no callers exist.

@@ -129,7 +129,7 @@ impl OldValue<'_> {
     }
 }
 
-// SAFETY: Integers, and bit fields that fill their integers. No padding lies between or behind them.
+// SAFETY: Integers, and bit fields in whole integers. There is no padding between or behind them.
 unsafe impl AsBytes for c::tcp_info {}
 // SAFETY: Integers of the same size.
 unsafe impl AsBytes for c::sdp_info {}

@@ -11,7 +11,7 @@ use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
 use super::descriptor::Descriptor;
 use super::netns::InNet;
-use super::sock::SockCore;
+use super::sock::{slept, SockCore};
 use core::marker::PhantomData;
 use core::ptr;
 use kernel::error::to_result;
@@ -215,10 +215,7 @@ impl<'a> Tcp<'a> {
     pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
         let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout) };
-        match left {
-            ..0 => Err(super::sock::interrupted(timeout)),
-            left => Ok(left),
-        }
+        slept(left, timeout)
     }
 
     /// Returns true if accept(2) would find no connection.
@@ -327,17 +324,15 @@ impl SockCore {
         })
     }
 
-    /// Copies the flags of bind(2) and the bound interface from the TCP socket; address and port
-    /// are the same already. Context: socket lock held.
-    pub(crate) fn share_name(&self, tcp: &Tcp<'_>) {
-        // SAFETY: Both socks are alive.
-        unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
-    }
-
-    /// Undoes [`SockCore::share_name`].
-    pub(crate) fn unshare_name(&self) {
-        // SAFETY: By the invariants the sock is alive; the TCP socket may be null.
-        unsafe { c::sdp_h_tcp_share_name(self.raw(), ptr::null()) }
+    /// Copies address, port, the flags of bind(2) and the bound interface from the TCP socket, or
+    /// undoes that. Returns the address. Context: socket lock held.
+    pub(crate) fn share_name(&self, tcp: Option<&Tcp<'_>>) -> Address {
+        let v6 = self.is_v6();
+        let local = tcp.map_or(Address::any(v6), |tcp| tcp.local(v6));
+        self.set_local(&local);
+        // SAFETY: The socks are alive; the TCP socket may be null.
+        unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.map_or(ptr::null(), |tcp| tcp.raw())) };
+        local
     }
 }
 

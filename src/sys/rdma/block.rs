@@ -20,9 +20,9 @@
 
 use super::super::deferred::{Destroy, DropInWorker};
 use super::super::pin::Pages;
-use kernel::dma::DataDirection as Direction;
 use super::mapper::Mapper;
 use super::mr::SgMapping;
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -7,10 +7,10 @@
 //! one [`Mapper`], in one direction at a time. The handle of its mapping does not pin the device.
 
 use super::super::pages::{Block, Memory};
-use kernel::dma::DataDirection as Direction;
 use super::mapper::{Mapper, Mapping};
 use core::num::NonZeroU32;
 use kernel::alloc::Flags;
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

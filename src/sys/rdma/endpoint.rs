@@ -89,8 +89,9 @@ impl QueueSet {
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to the content of `events`, which does not
-/// change, and is the only QP of `send`'s PD. The compiler drops fields in order, so the QP is destroyed before its resources.
+/// `qp` uses the CQs of `receive` and `send`, and is the only QP of `send`'s PD. `qp` refers to the
+/// content of `events`, which does not change. The compiler drops fields in order, so the QP is
+/// destroyed before its resources.
 pub(crate) struct Endpoint<T: Send + 'static> {
     qp: OwnedQp,
     send: SendQueue<T>,

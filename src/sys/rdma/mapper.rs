@@ -14,11 +14,11 @@ use super::super::bindings as c;
 use super::super::pages::{Block, Memory};
 use super::super::vec;
 use super::device::DeviceRef;
-use kernel::dma::DataDirection as Direction;
 use super::mr::{Region, SgMapping};
 use super::pd::Pd;
 use core::mem::take;
 use kernel::alloc::Flags;
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 

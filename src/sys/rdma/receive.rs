@@ -6,12 +6,12 @@
 
 use super::super::bindings as c;
 use super::cq::EndpointEvents;
-use kernel::dma::DataDirection as Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{QueueParts, Status};
 use crate::sys::rdma::buffer::Buffer;
+use kernel::dma::DataDirection as Direction;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;

@@ -9,6 +9,7 @@
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
+pub(super) use wait::slept;
 pub(crate) use wait::{cpu_contended, interrupted, signal_pending, FOREVER};
 
 use super::netns::InNet;

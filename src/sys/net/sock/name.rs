@@ -50,13 +50,13 @@ impl SockCore {
     /// Returns true for an address of this machine, in the socket's namespace.
     pub(crate) fn is_own_address(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_is_own_address(self.raw(), &a.to_c()) }
+        unsafe { c::sdp_h_address_type(self.raw(), &a.to_c()) == c::RTN_LOCAL }
     }
 
     /// Returns true if the address is an IPv4 broadcast address of one of this machine's networks.
     pub(crate) fn is_broadcast(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
+        unsafe { c::sdp_h_address_type(self.raw(), &a.to_c()) == c::RTN_BROADCAST }
     }
 
     /// Binds the socket to the interface `scope` of a link-local peer; 0 selects the socket's own

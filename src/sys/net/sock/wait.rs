@@ -48,14 +48,18 @@ impl SockCore {
     ///
     /// `ERESTARTSYS` or `EINTR`: interrupted by a signal, as in all socket calls.
     pub(crate) fn sleep(&self, seq: i32, timeout: isize) -> Result<isize> {
-        let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, false);
-        slept(left, timeout)
+        slept(
+            self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, false),
+            timeout,
+        )
     }
 
     /// [`SockCore::sleep`] as one of several waiters of which an event wakes only one.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
-        let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true);
-        slept(left, timeout)
+        slept(
+            self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true),
+            timeout,
+        )
     }
 
     /// [`SockCore::sleep`] that only a fatal signal interrupts.
@@ -185,14 +189,10 @@ impl SockCore {
 }
 
 /// Returns the result of a sleep that ended by a signal or with this much of `timeout` left.
-fn slept(left: isize, timeout: isize) -> Result<isize> {
-    if left < 0 {
-        return Err(interrupted(timeout));
-    }
-    if timeout == FOREVER {
-        Ok(FOREVER)
-    } else {
-        Ok(left)
+pub(in crate::sys::net) fn slept(left: isize, timeout: isize) -> Result<isize> {
+    match left {
+        ..0 => Err(interrupted(timeout)),
+        left => Ok(left),
     }
 }
 

@@ -17,11 +17,11 @@
 
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
-use kernel::dma::DataDirection as Direction;
 use super::super::mr::{Key, SgMapping};
 use super::super::queues::GATHER;
 use crate::sys::vec::filled;
 use kernel::alloc;
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 
 /// Maximum number of blocks at a time.

@@ -5,11 +5,11 @@
 use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
 use super::super::buffer::Sge;
-use kernel::dma::DataDirection as Direction;
 use super::super::mr::Key;
 use super::super::queues::MAX_COPIED;
 use super::blocks::{BlockId, BlockSpan, Transfer, MAX_LIST};
 use super::{SendQueue, WorkRequest, WrKind};
+use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 
 pub(crate) struct SendWr<'a> {
@@ -331,7 +331,11 @@ impl<T: Send + 'static> SendQueue<T> {
         own: u8,
         list: &mut [c::ib_sge],
     ) -> Result<(u32, usize)> {
-        let most = self.sizes.gather.max(own.saturating_add(1)).saturating_sub(own);
+        let most = self
+            .sizes
+            .gather
+            .max(own.saturating_add(1))
+            .saturating_sub(own);
         let (memory, _) = self.blocks.find(span.block)?.usable(direction)?;
         let end = span.offset.checked_add(span.len).ok_or(EINVAL)?;
         if span.len == 0 || end as usize > memory.len() {
