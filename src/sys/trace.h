@@ -64,33 +64,27 @@ void sdp_trace_ends(const struct sock *sk, struct sockaddr_in6 *local, struct so
 		{ 2, "OOB_PEND" },		\
 		{ 4, "REQ_PIPE" })
 
-/* The socket of an event, and the ends of its connection. */
-#define SDP_TRACE_SOCK_FIELDS						\
-		__field(const void *, skaddr)				\
-		__array(__u8, local, sizeof(struct sockaddr_in6))	\
-		__array(__u8, remote, sizeof(struct sockaddr_in6))
-#define SDP_TRACE_SOCK_ASSIGN						\
-		__entry->skaddr = sk;					\
-		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local, (struct sockaddr_in6 *)__entry->remote)
-#define SDP_TRACE_SOCK "skaddr=%p local=%pISpc remote=%pISpc"
-#define SDP_TRACE_SOCK_ARGS __entry->skaddr, __entry->local, __entry->remote
-
 /* A connection begins or ends: the socket's state, and the error that the program will get. */
 DECLARE_EVENT_CLASS(sdp_connection,
 	TP_PROTO(const struct sock *sk),
 	TP_ARGS(sk),
 	TP_STRUCT__entry(
-		SDP_TRACE_SOCK_FIELDS
+		__field(const void *, skaddr)
+		__array(__u8, local, sizeof(struct sockaddr_in6))
+		__array(__u8, remote, sizeof(struct sockaddr_in6))
 		__field(int, state)
 		__field(int, error)
 	),
 	TP_fast_assign(
-		SDP_TRACE_SOCK_ASSIGN;
+		__entry->skaddr = sk;
+		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local,
+			       (struct sockaddr_in6 *)__entry->remote);
 		__entry->state = READ_ONCE(sk->sk_state);
 		__entry->error = READ_ONCE(sk->sk_err);
 	),
-	TP_printk(SDP_TRACE_SOCK " state=%s error=%d",
-		SDP_TRACE_SOCK_ARGS, sdp_trace_state(__entry->state), __entry->error)
+	TP_printk("skaddr=%p local=%pISpc remote=%pISpc state=%s error=%d",
+		__entry->skaddr, __entry->local, __entry->remote,
+		sdp_trace_state(__entry->state), __entry->error)
 );
 
 /* An attempt to connect or accept has succeeded (ESTABLISHED) or failed. */
@@ -113,7 +107,9 @@ DECLARE_EVENT_CLASS(sdp_message,
 	TP_PROTO(const struct sock *sk, const u8 *header, u16 credits),
 	TP_ARGS(sk, header, credits),
 	TP_STRUCT__entry(
-		SDP_TRACE_SOCK_FIELDS
+		__field(const void *, skaddr)
+		__array(__u8, local, sizeof(struct sockaddr_in6))
+		__array(__u8, remote, sizeof(struct sockaddr_in6))
 		__field(__u8, mid)
 		__field(__u8, flags)
 		__field(__u16, bufs)
@@ -123,7 +119,9 @@ DECLARE_EVENT_CLASS(sdp_message,
 		__field(__u16, credits)
 	),
 	TP_fast_assign(
-		SDP_TRACE_SOCK_ASSIGN;
+		__entry->skaddr = sk;
+		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local,
+			       (struct sockaddr_in6 *)__entry->remote);
 		__entry->mid = header[0];
 		__entry->flags = header[1];
 		__entry->bufs = get_unaligned_be16(header + 2);
@@ -132,8 +130,9 @@ DECLARE_EVENT_CLASS(sdp_message,
 		__entry->mseq_ack = get_unaligned_be32(header + 12);
 		__entry->credits = credits;
 	),
-	TP_printk(SDP_TRACE_SOCK " mid=%s flags=%s bufs=%u len=%u mseq=%u mseq_ack=%u credits=%u",
-		SDP_TRACE_SOCK_ARGS, sdp_trace_mid(__entry->mid), sdp_trace_flags(__entry->flags),
+	TP_printk("skaddr=%p local=%pISpc remote=%pISpc mid=%s flags=%s bufs=%u len=%u mseq=%u mseq_ack=%u credits=%u",
+		__entry->skaddr, __entry->local, __entry->remote,
+		sdp_trace_mid(__entry->mid), sdp_trace_flags(__entry->flags),
 		__entry->bufs, __entry->len, __entry->mseq, __entry->mseq_ack,
 		__entry->credits)
 );
@@ -155,17 +154,22 @@ TRACE_EVENT(sdp_credit_stall,
 	TP_PROTO(const struct sock *sk, u16 credits, u32 unsent),
 	TP_ARGS(sk, credits, unsent),
 	TP_STRUCT__entry(
-		SDP_TRACE_SOCK_FIELDS
+		__field(const void *, skaddr)
+		__array(__u8, local, sizeof(struct sockaddr_in6))
+		__array(__u8, remote, sizeof(struct sockaddr_in6))
 		__field(__u16, credits)
 		__field(__u32, unsent)
 	),
 	TP_fast_assign(
-		SDP_TRACE_SOCK_ASSIGN;
+		__entry->skaddr = sk;
+		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local,
+			       (struct sockaddr_in6 *)__entry->remote);
 		__entry->credits = credits;
 		__entry->unsent = unsent;
 	),
-	TP_printk(SDP_TRACE_SOCK " credits=%u unsent=%u",
-		SDP_TRACE_SOCK_ARGS, __entry->credits, __entry->unsent)
+	TP_printk("skaddr=%p local=%pISpc remote=%pISpc credits=%u unsent=%u",
+		__entry->skaddr, __entry->local, __entry->remote,
+		__entry->credits, __entry->unsent)
 );
 
 /* Way of bytes without a copy; see ZeroCopy in trace.rs. */
@@ -184,19 +188,24 @@ TRACE_EVENT(sdp_zero_copy,
 	TP_PROTO(const struct sock *sk, u8 way, u32 len, u32 done),
 	TP_ARGS(sk, way, len, done),
 	TP_STRUCT__entry(
-		SDP_TRACE_SOCK_FIELDS
+		__field(const void *, skaddr)
+		__array(__u8, local, sizeof(struct sockaddr_in6))
+		__array(__u8, remote, sizeof(struct sockaddr_in6))
 		__field(__u8, way)
 		__field(__u32, len)
 		__field(__u32, done)
 	),
 	TP_fast_assign(
-		SDP_TRACE_SOCK_ASSIGN;
+		__entry->skaddr = sk;
+		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local,
+			       (struct sockaddr_in6 *)__entry->remote);
 		__entry->way = way;
 		__entry->len = len;
 		__entry->done = done;
 	),
-	TP_printk(SDP_TRACE_SOCK " way=%s len=%u done=%u",
-		SDP_TRACE_SOCK_ARGS, sdp_trace_way(__entry->way), __entry->len, __entry->done)
+	TP_printk("skaddr=%p local=%pISpc remote=%pISpc way=%s len=%u done=%u",
+		__entry->skaddr, __entry->local, __entry->remote,
+		sdp_trace_way(__entry->way), __entry->len, __entry->done)
 );
 
 #endif /* SDP_TRACE_H */
