@@ -178,8 +178,10 @@ fn tcp_info(sk: &SdpSock) -> c::tcp_info {
     const SECOND: Jiffies = seconds(1);
     let mut c = sk.connection();
     c.counters();
-    let mut i = c::tcp_info::default();
-    i.tcpi_state = sk.state() as u8;
+    let mut i = c::tcp_info {
+        tcpi_state: sk.state() as u8,
+        ..Default::default()
+    };
     if c.connected() || c.living_link().is_some() {
         let idle = jiffies().wrapping_sub(c.alive.last) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
@@ -216,13 +218,15 @@ fn tcp_info(sk: &SdpSock) -> c::tcp_info {
 fn sdp_info(sk: &SdpSock) -> c::sdp_info {
     let mut connection = sk.connection();
     connection.counters();
-    let mut i = c::sdp_info::default();
-    i.transport = match &connection.endpoint {
+    let transport = match &connection.endpoint {
         None if connection.living_link().is_some() => c::SDP_TRANSPORT_LOCAL,
         None => c::SDP_TRANSPORT_NONE,
         Some(_) => c::SDP_TRANSPORT_RDMA,
-    }
-    .into();
+    };
+    let mut i = c::sdp_info {
+        transport: transport.into(),
+        ..Default::default()
+    };
     i.ipproto = connection.fallback.info().into();
     i.route = connection.fallback.route.map_or(0, |r| (r as u32).into());
     let s = &connection.stats;

@@ -6,6 +6,7 @@
 //! On iWARP, a REQ is an MPA request, a REP is an MPA reply, a DREQ is a CLOSE of `iw_cm` (a FIN).
 
 use super::super::bindings as c;
+use super::super::errno::ECONNRESET;
 use super::iw_cm;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -292,7 +293,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
         }
         (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, status) => match iw_cm::data(event) {
             _ if status == ETIMEDOUT.to_errno() => CmEvent::Unanswered,
-            [0, 0, 0, 0] if status == -(c::ECONNRESET as c_int) => {
+            [0, 0, 0, 0] if status.wrapping_neg() == ECONNRESET.0 => {
                 CmEvent::Rejected(reason::NO_REPLY)
             }
             // without private data: TCP, or another consumer
