@@ -31,7 +31,7 @@ pub(super) struct Call<'a> {
     part: Part,
     /// Size of the largest part for which copy or zero copy was chosen.
     longest: usize,
-    /// Set if zero copy would need many blocks: no run of the memory is half of it.
+    /// Set if zero copy would need many blocks: no contiguous run is half of the call's bytes.
     scattered: bool,
     /// Set if the call need not wait for uncopied bytes (`async_send`).
     asynchronous: bool,
@@ -42,7 +42,7 @@ pub(super) struct Call<'a> {
     pub(super) waits: bool,
     /// Error that ends the call when the queue is full.
     pub(super) stopped: Option<Error>,
-    /// Completion of the call's memory (`MSG_ZEROCOPY`), which the call need not wait for.
+    /// Completion of a `MSG_ZEROCOPY` call, which returns without waiting for the peer.
     pub(super) notice: Option<&'a ZerocopyCompletion>,
     pub(super) copied: bool,
     /// Space for the next copied bytes ([`Space::find`]).
@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns true if all bytes of the call are copied and the queue has space for the next ones.
-    /// Otherwise the call continues part by part. `may_wait`: the call may wait for a reader.
+    /// Returns `None` to send the call in parts. `may_wait`: the call may wait for a reader.
     ///
     /// Errors: those of [`Space::find`].
     pub(super) fn plain_space(
@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// [`Space::find`]; local connections find space as they copy.
+    /// Calls [`Space::find`], except on a local connection, which finds space while it copies.
     pub(super) fn find(&mut self, sk: &SdpSock, c: &mut Connection, want: usize) -> Result<bool> {
         match self.is_local {
             true => Ok(true),
@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Begins a call that does not only copy.
+    /// Prepares a call that may use zero copy.
     fn begin_parts(
         &mut self,
         sk: &SdpSock,
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
             (news, c.zcopy_threshold())
         });
         if news {
-            // a reader's advert may have arrived, which the call can write to at once
+            // the peer's reader may have advertised a buffer that the call can write to at once
             sk.progress();
         }
         if self.asynchronous || self.notice.is_some() {
@@ -155,14 +155,14 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
-    /// Sends the next bytes of a call that does not only copy. `None`: check again. Otherwise, the
+    /// Sends the next bytes of a call that may use zero copy. `None`: check again. Returns the
     /// number of bytes to copy next.
     ///
     /// # Errors
     ///
     /// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes
     /// are sent, or a block has no space.
-    #[inline(never)] // keeps its registers out of calls that only copy
+    #[inline(never)] // keeps the function's registers out of calls that only copy
     pub(super) fn send_part(
         &mut self,
         sk: &SdpSock,
@@ -225,7 +225,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the number of bytes left in the current part.
+    /// Returns the number of bytes left in the current part of the call.
     fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
         let (at, left) = (message.taken(), message.remaining());
         if !self.part.bytes.contains(&at) {
@@ -247,7 +247,7 @@ impl<'a> Call<'a> {
         self.part.bytes.end.saturating_sub(at)
     }
 
-    /// Returns true if the current part is zero copy, by the rules of blocking calls.
+    /// Returns true if the policy for blocking calls selects zero copy for the current part.
     fn is_direct(&mut self, c: &mut Connection) -> bool {
         let (part, longest) = (&mut self.part, &mut self.longest);
         *part.zcopy.get_or_insert_with(|| {
@@ -257,9 +257,9 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Records the end of the call for the policy, if it is timed.
+    /// Reports the duration of a timed call to the zero-copy policy.
     pub(super) fn has_sent(&self, sk: &SdpSock, size: usize, start: Option<u64>) {
-        // the cost of a detached block shows in later calls
+        // a detached block costs time in later calls, not in this call
         let waits = !self.detached && self.notice.is_none();
         if let Some(start) = start.filter(|_| waits || self.scattered) {
             sk.connection().has_sent(self.longest, size, start);
@@ -272,7 +272,7 @@ impl<'a> Call<'a> {
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
-    /// Adds the next bytes as a detached block, if possible. `may_wait`: else the call waits.
+    /// Adds the next bytes as a detached block, if possible. `may_wait`: the call may wait.
     fn add(
         &mut self,
         sk: &SdpSock,
@@ -289,7 +289,7 @@ impl<'a> Call<'a> {
             return all;
         }
         let left = self.look(message);
-        // each of many blocks costs as much as a call of that size
+        // with many blocks, each costs as much as a call of its size
         let copies = match self.scattered {
             true => !self.is_direct(&mut sk.connection()),
             false => self.part.zcopy == Some(false),
@@ -340,7 +340,7 @@ impl Space {
     /// Finds space for a copy of `want` bytes. Returns false if the send queue is full.
     ///
     /// Errors: `EPIPE`: the connection is lost.
-    #[inline(always)] // in either send path
+    #[inline(always)] // inlined into both send paths
     pub(super) fn find(&mut self, sk: &SdpSock, c: &mut Connection, want: usize) -> Result<bool> {
         if !c.connected() {
             return Err(EPIPE.into());
@@ -371,9 +371,9 @@ impl Space {
     }
 }
 
-/// Sends the queued bytes before a call waits or fails, as TCP does; completions may have arrived
-/// without a notification. `poll`: the call must not wait, so pollers are notified of space;
-/// otherwise its caller is.
+/// Sends the queued bytes before a call waits or fails, as TCP does, and polls completions that may
+/// have arrived without a notification. `poll`: the call must not wait, so tasks in poll(2) are
+/// notified of space, not the caller.
 #[inline(never)]
 pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
     let wanted = (!poll).then(|| sk.await_space());
@@ -402,7 +402,7 @@ pub(super) fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>>
     wanted
 }
 
-/// Waits for space in the send queue ([`request_space`] was called).
+/// Waits for space in the send queue, after a call of [`request_space`].
 #[inline(never)]
 pub(super) fn wait_for_space(
     sk: &SdpSock,

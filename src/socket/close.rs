@@ -15,7 +15,7 @@ use kernel::sync::atomic::Relaxed;
 /// Ends the outgoing stream after the queued bytes. Context: socket lock held.
 pub(super) fn shutdown(sk: &SdpSock, how: u8) {
     {
-        // the bits were set without ordering against the end of the peer's stream
+        // inet_shutdown() has set the bits without ordering them against the peer's FIN
         let _c = sk.connection();
         let theirs = if sk.peer_has_ended() { RCV_SHUTDOWN } else { 0 };
         sk.add_shutdown(how | theirs);
@@ -24,7 +24,7 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.connection().close_on(CloseEvent::LocalFin, EPIPE);
         sk.progress();
     }
-    // this wakes waiting receive and send calls
+    // wakes waiting receive and send calls
     sk.wake();
 }
 
@@ -55,7 +55,7 @@ pub(super) fn disconnect(sk: &SdpSock, lock: &mut Locked<'_>) {
     sk.clear_shutdown();
     sk.data().peer_ended.store(false, Relaxed);
     if !matches!(old, State::Close | State::Listen) {
-        // this wakes waiting calls, as on TCP
+        // the error wakes waiting calls, as on TCP
         sk.set_error(ECONNRESET);
         sk.error_report();
     }
@@ -76,7 +76,7 @@ fn reset(sk: &SdpSock) {
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
     {
-        // orders all writers of these bits
+        // the connection's lock orders all writers of the shutdown bits
         let _c = sk.connection();
         sk.add_shutdown(SHUTDOWN_MASK);
     }
@@ -124,7 +124,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         c.closing.orphan();
         let linger2 = c.options.linger2;
         c.close_on(CloseEvent::Orphaned { linger2 }, ECONNRESET);
-        // Bytes that arrived in the meantime, and advertised blocks, are handled like later bytes.
+        // Unread bytes and advertised blocks reset the connection, as bytes that arrive later do.
         let unread = c.living_link().is_some_and(|l| l.stop_reading());
         if c.rx.unread.bytes() > 0 || unread || c.holds_advert() {
             c.rx.clear();

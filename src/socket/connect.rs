@@ -60,7 +60,7 @@ pub(super) fn connect(
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // As on TCP, where an arrived reply waits for the socket lock.
+        // On TCP, a non-blocking call does not see the reply, which waits for the socket lock.
         return Err(EINPROGRESS.into());
     }
     loop {
@@ -109,7 +109,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         return Err(EINVAL.into());
     }
     let source = (!local.ip.is_unspecified()).then_some(local);
-    // checked before a port is chosen, as on TCP
+    // as on TCP, the route is checked before a port is chosen
     let way = way(sk, source.as_ref(), &to).map_err(unreachable_error)?;
     let ours = sk.port() == 0;
     if ours {
@@ -150,7 +150,7 @@ struct Way {
 ///
 /// Errors are those of TCP's connect(2). `ENETUNREACH`: rules route a local address elsewhere.
 fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
-    // as on TCP, where the scope of a link-local address sets the bound interface
+    // as on TCP, the scope of a link-local address sets the bound interface
     let scope = sk.bound_interface() as u32;
     let mut to = Address { scope, ..*to };
     let route = sk.route(source, &to)?;
@@ -190,7 +190,7 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     search(sk, source, &way, 0)
 }
 
-/// Starts the resolver after `pause` ms. The result of the search goes to [`resolved`].
+/// Starts the resolver after `pause` ms. The resolver passes its result to [`resolved`].
 fn search(sk: &SdpSock, source: Option<&Address>, way: &Way, pause: u32) -> Result {
     let Some(resolver) = &way.resolver else {
         return local::request(sk, way.ifindex);
@@ -284,7 +284,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
 /// Handles the HelloAck.
 ///
 /// `EPROTO`: the reply is not a HelloAck. `ECONNREFUSED`: the peer offers a stream, not messages.
-/// On either error the connection is refused.
+/// Refuses the connection on error.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
         refused(sk, link, EPROTO.into());
@@ -308,7 +308,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let peer = (ack.actual_receive_size, ack.max_adverts, ack.bufs);
     let mut protocol = setup::protocol(endpoint, c.rx_buffers.size(), peer);
     if endpoint.qp().is_iwarp() {
-        // MPA: the connector sends first
+        // MPA requires the connector to send first
         protocol.greet();
     }
     c.protocol = Some(protocol);
@@ -338,7 +338,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// # Errors
 ///
 /// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
-/// or another attempt has begun. Others: from the resolver. On error the socket keeps its CM link.
+/// or another attempt has begun. Others: those of the resolver. On error the socket keeps its link.
 fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let (end, pause) = match why {
         EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),

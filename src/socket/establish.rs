@@ -31,7 +31,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         }
         sk.grow_sndbuf(setup::SEND_BUFFER);
         if c.slot.is_none() {
-            // the lock orders this wakeup before the end of connect(2)
+            // the connection's lock is held, so SIGIO is sent before connect(2) returns
             sk.sigio_out();
             c.state_has_changed();
         } else {

@@ -152,7 +152,7 @@ impl Acceptor for SdpSock {
 }
 
 /// Creates a connection's socket for a listener with space in its backlog; `prepare` sets it up.
-/// `messages`: the socket is of messages, not a stream.
+/// `messages`: the connection is of `SOCK_SEQPACKET`.
 pub(super) fn accept_request(
     net: &Net,
     local: &Address,
@@ -288,8 +288,8 @@ fn prepare(
         c.slot = Some(slot.clone());
         parts.install(&mut c);
         c.begin_with(child, large);
-        // From now on the child receives upcalls of the link. The peer's REQ determines the time
-        // until the next REQ; this call limits the time to the closing timeout of a connection.
+        // From now on the child receives upcalls of the link. The peer's REQ sets the time until
+        // the peer retries; this timer limits the wait for the RTU to the closing timeout.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
         c.cm.link = Some(link.clone());
@@ -299,7 +299,7 @@ fn prepare(
         c.options.private_data(ack.encode())
     };
     link.reply(&private_data)?;
-    // this arms the receive queue: a message replaces a lost RTU
+    // arms the receive queue: a message replaces a lost RTU
     child.progress();
     Ok(())
 }

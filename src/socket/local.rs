@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Jiffies = milliseconds(500);
 /// Time limit for each repetition of a request, as with RoCE.
 const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
-/// Requests a local connection through the route's interface. Context: holds the socket lock alone.
+/// Requests a local connection through the route's interface. Context: only the socket lock held.
 pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
     let device = sk.connection().cm.device();
     if device != 0 && !sk.net().bound_dev_eq(device as i32, ifindex) {

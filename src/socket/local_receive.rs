@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! recvmsg(2) on a local connection: under the socket lock, straight out of the queue.
+//! Implements recvmsg(2) on a local connection, which copies from the queue under the socket lock.
 
 use super::receive_call::{Call, NextBytes};
 use crate::conn::local::{LocalEnd, Special};
@@ -75,9 +75,9 @@ impl Call<'_> {
         Ok(Some(n))
     }
 
-    /// Copies the bytes that `part` selects of those `ahead` bytes behind the next one, and skips
-    /// as many before them as it says. Returns the sum of copied and skipped bytes; 0 for none, or
-    /// if a newer urgent byte than `mark` has arrived.
+    /// Copies bytes from `ahead` bytes behind the next one on. `part` returns how many bytes to
+    /// copy, and how many to skip before them. Returns the sum of copied and skipped bytes; 0 if
+    /// none are available, or if a newer urgent byte than `mark` has arrived.
     #[inline]
     fn copy(
         &mut self,
@@ -129,7 +129,7 @@ impl Call<'_> {
     }
 }
 
-/// Returns the urgent byte of a local connection. Unless `peek`, records that the byte is read.
+/// Returns the urgent byte of a local connection. Marks the byte as read unless `peek` is set.
 pub(super) fn urgent(sk: &SdpSock, lock: &mut Locked<'_>, peek: bool) -> Option<Urgent> {
     let LocalEnd { link, reader, .. } = sk.local_end(lock)?;
     let unread = link.unread();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! sendmsg(2) on a local connection: under the socket lock, straight into the peer's queue.
+//! Implements sendmsg(2) on a local connection, which copies to the peer's queue under the lock.
 
 use super::call::Queued;
 use crate::conn::local::blocks::Offered;
@@ -23,7 +23,7 @@ const LARGE: usize = 65536;
 /// Maximum number of bytes held back by `MSG_MORE` and `TCP_CORK`.
 const MOST_HELD: usize = 32768;
 
-/// Sends all bytes of a small call at once, and counts the call. `None`: the call continues.
+/// Counts the call, and sends all bytes of a small call at once. `None`: nothing was sent yet.
 #[inline]
 pub(super) fn begin(sk: &SdpSock, end: &mut LocalEnd, message: &mut SendMsg<'_>) -> Option<Result> {
     end.link.count_send();

@@ -11,7 +11,7 @@
 //!
 //! **References.** The descriptor holds one reference, the namespace's list another until the
 //! socket is destroyed, the [`CmLink`](crate::transport::CmLink) of a connection a third until its
-//! drop, and each queued work item one more. A closed socket lives on while its link does.
+//! drop, and each queued work item one more. A closed socket exists as long as its link.
 //!
 //! **Locks.** The socket lock serialises the socket calls. State that events change is in the
 //! [`Connection`](crate::conn::Connection), under its own spinlock. Events take this spinlock

@@ -104,7 +104,7 @@ fn uncork(sk: &SdpSock, nodelay: bool) {
     c.progress();
 }
 
-/// Returns TCP's time for `TCP_DEFER_ACCEPT` in seconds: up to the end of a retransmission.
+/// Returns the time of `TCP_DEFER_ACCEPT` in seconds, rounded up to a retransmission as TCP does.
 fn deferral(wanted: i32) -> u32 {
     let wanted = wanted.max(0) as u32;
     if wanted == 0 {
@@ -273,7 +273,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
 
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     // The reader would never wake up if the value exceeded the receive buffer. At least half of the
-    // buffer's memory contains data, see `receive_queue`.
+    // memory of a full receive buffer contains data, see `receive_queue`.
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf((bytes as usize).saturating_mul(2));
     sk.set_rcvlowat(bytes);
@@ -281,7 +281,7 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
         sk.data_ready();
     }
     if let Some(link) = sk.with(|c| c.living_link().cloned()) {
-        // the larger buffer has space for the peer
+        // the peer may use the space of the larger buffer
         link.has_read();
     }
     Ok(())

@@ -16,13 +16,13 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
     if sk.may_have_completions() {
-        // this call polls completions, and arms the notifications
+        // polls completions and arms their notifications
         connection.progress_of_poller();
         drop(connection);
         connection = sk.connection();
     }
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
-        // a poller does not wait in a receive call
+        // a task in poll(2) does not wait in a receive call
         drop(connection);
         zcopy::recv::refuse(sk);
         connection = sk.connection();
@@ -39,20 +39,20 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
             }
         },
         || {
-            // this call arms the notification of completions that free space
+            // arms the notification of completions that free space
             sk.connection().progress_of_poller();
             events(sk, &sk.connection())
         },
     )
 }
 
-/// Returns true if the socket can be written to in general, and has no space now.
+/// Returns true if the socket would be writable, but has no space now.
 fn wants_space(sk: &SdpSock, events: u32) -> bool {
     let never = matches!(sk.state(), State::Listen | State::SynSent | State::SynRecv);
     !never && events & c::EPOLLOUT == 0
 }
 
-/// Returns the pending events. The lock is held, so that state, shutdown and error are consistent.
+/// Returns the pending events. The connection's lock keeps state, shutdown and error consistent.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {

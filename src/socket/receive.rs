@@ -114,8 +114,8 @@ impl Call<'_> {
                 return Ok(());
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
-            // Before the call ends: completions may have arrived without notification. Before a
-            // wait on a local connection: the peer notifies of bytes from now on.
+            // Before the end of the call: poll, as completions may be pending unnotified. Before a
+            // wait on a local connection: register for the peer's notification.
             if over != is_local && !looked {
                 looked = true;
                 match sk.local_end(lock) {

@@ -64,7 +64,7 @@ impl Call<'_> {
         read
     }
 
-    /// Returns the result of a call that must not wait for more; `None` if it may wait.
+    /// Returns the result of a call that must not wait for more bytes; `None` if the call may wait.
     pub(super) fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
         match self.copied {
             0 => nothing(self.sk, timeout, ended),
@@ -81,7 +81,7 @@ pub(super) fn ended(sk: &SdpSock) -> bool {
         || sk.state() == State::Close
 }
 
-/// Returns the result of a call that has received nothing and must not wait; `None` if it may wait.
+/// Returns the result of a call that has received nothing; `None` if the call may wait.
 pub(super) fn nothing(sk: &SdpSock, timeout: isize, ended: bool) -> Option<Result> {
     if ended {
         if sk.peer_has_ended() {

@@ -15,7 +15,7 @@ use crate::transport::LinkId;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// Drops all objects of the connection below the socket.
+/// Drops all transport objects of the socket's connection.
 pub(super) fn release_transport(sk: &SdpSock) {
     let below = sk.connection().detach();
     below.destroy();
@@ -34,7 +34,7 @@ pub(super) fn destroy_unaccepted(child: ARef<SdpSock>) {
     Sock::discard(child);
 }
 
-/// Handles the failure of a new connection that has this place in a listener's queue.
+/// Handles the failure of a new connection that has a slot in a listener's queue.
 pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
     slot.give_back();
     destroy_unaccepted(child.into());
@@ -55,7 +55,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
 
 /// Handles the end of a connection at the connection manager.
 pub(super) fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
-    // Bytes that arrived before the connection was established also count.
+    // Poll for the last bytes, even those that arrived before the connection was established.
     sk.progress();
     let mut c = sk.connection();
     if !c.is_of(link) {
@@ -88,7 +88,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, by_peer: bool) {
 /// socket. A connection that accept(2) has not returned has no waiters.
 fn detach(sk: &SdpSock, mut c: Guard<'_>) {
     c.timers.clear(Timer::Close);
-    // Detach under the same hold of the lock: a later call might detach the next connection.
+    // Detach before the lock is released: a later call might detach the next connection.
     let (slot, below, wakeups) = (c.slot.take(), c.detach(), c.unlock());
     below.destroy();
     match slot {
@@ -141,7 +141,7 @@ pub(super) fn connecting(s: State) -> bool {
 
 /// Ends an attempt to connect or accept, if it is still the socket's current one.
 ///
-/// Removes the attempt's objects before the state changes: connect(2) may then begin another.
+/// Removes the attempt's objects before the state changes: connect(2) may then start anew.
 pub(super) fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     let mut c = sk.connection();
     if !current(&c) {

@@ -74,7 +74,7 @@ pub(super) fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut 
     }
 }
 
-/// Sends the call's bytes, and waits for those on a local connection that are not copied.
+/// Sends the call's bytes. On a local connection, waits until the peer has read the uncopied bytes.
 fn queue(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -144,7 +144,7 @@ fn queue_all(
 /// Queues a copy of the next bytes, as many as fit a chunk and at most `most`, and sends. `space`:
 /// there is space, as found by [`Call::find`].
 ///
-/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts the queued bytes.
+/// Errors: `EFAULT`, and those of [`make`] and [`commit`]. `message` counts the queued bytes.
 #[inline(always)] // a call would cost the first attempt 2 % of a small send
 fn copy(
     sk: &SdpSock,
@@ -192,7 +192,7 @@ fn copy(
 }
 
 /// Checks for space once more, and queues a copy ([`copy`]).
-#[inline(never)] // keeps its registers out of calls that find space
+#[inline(never)] // keeps the function's registers out of calls that find space
 fn copy_again(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -218,7 +218,7 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
 /// Allocates a chunk for the next bytes.
 ///
 /// Errors: `EPIPE`: no connection. `ENOMEM`.
-#[inline(never)] // few calls need one
+#[inline(never)] // few calls need a new chunk
 pub(super) fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
@@ -237,7 +237,7 @@ pub(super) fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
 /// Closes a chunk with `n` new bytes, and sends.
 ///
 /// Errors: `EPIPE`: no connection; the new bytes are not queued.
-#[inline(always)] // in either send path
+#[inline(always)] // inlined into both send paths
 pub(super) fn commit(sk: &SdpSock, chunk: OpenChunk, n: usize, more: bool, urgent: bool) -> Result {
     let timed = {
         let mut c = sk.connection();
@@ -252,7 +252,7 @@ pub(super) fn commit(sk: &SdpSock, chunk: OpenChunk, n: usize, more: bool, urgen
         }
         c.cork.set_more(more);
         if urgent {
-            // does not wait until the previous block is read
+            // the urgent byte must not wait until the peer has read the block before it
             c.expedite_blocks();
         }
         if idle {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! sendmsg(2) and recvmsg(2) of `SOCK_SEQPACKET`: a message is sent and received whole, or not at
-//! all. [`Records`] describes the stream.
+//! all. [`Records`] describes the format of messages in the stream.
 //!
-//! A message that is worth it is sent as one block of the caller's memory behind its header. The
-//! peer's reader fetches the block if its buffer is large enough, else all bytes are copied.
+//! A message long enough for zero copy is sent as one block of program memory behind its header.
+//! The peer's reader fetches the block if its buffer is large enough; else all bytes are copied.
 //!
-//! A message is accepted if the send buffer has any space, as on AF_UNIX. So poll(2) and send(2)
+//! A message is accepted if the send buffer has any space, as on AF_UNIX. poll(2) and send(2) thus
 //! agree, and the queue exceeds `SO_SNDBUF` by one message at most.
 
 use super::call::{may_choose, request_space, wait_for_space, Queued, Space};
@@ -33,7 +33,7 @@ use core::array::IntoIter;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// A message that is sent.
+/// Message that a call is sending.
 struct Rest<'m, 'a> {
     sk: &'m SdpSock,
     /// Bytes of the header that are not queued.
@@ -48,8 +48,8 @@ struct Rest<'m, 'a> {
 
 /// sendmsg(2).
 ///
-/// Errors: `EOPNOTSUPP`: urgent data. `EMSGSIZE`: the peer does not receive as long a message.
-/// `EPIPE`, `EAGAIN`, `EFAULT`, `ENOMEM`, and those of a signal. Nothing is sent then.
+/// Errors: `EOPNOTSUPP`: urgent data. `EMSGSIZE`: the message is longer than the peer accepts.
+/// Nothing is sent on `EPIPE`, `EAGAIN`, `EFAULT`, `ENOMEM` or an error of a signal.
 pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     let (flags, len) = (message.flags(), message.remaining());
     if flags & (c::MSG_OOB | c::MSG_FASTOPEN) != 0 {
@@ -152,7 +152,7 @@ impl Rest<'_, '_> {
         Ok(())
     }
 
-    /// Sends the message as a block behind its queued header. Returns false if it is to be copied.
+    /// Sends the message as a block behind its queued header. Returns false if a copy is needed.
     fn send_block(&mut self, lock: &mut Locked<'_>) -> Result<bool> {
         let timeout = &mut self.timeout;
         let is_next = core::mem::take(&mut self.zcopy) && self.header.len() == 0;
@@ -199,7 +199,7 @@ impl Rest<'_, '_> {
         r.map(|()| Queued::Some)
     }
 
-    /// As [`Self::queue`], on a local connection.
+    /// Variant of [`Self::queue`] for a local connection.
     fn write(&mut self, lock: &mut Locked<'_>) -> Result<Queued> {
         let sk = self.sk;
         let LocalEnd { link, writer, .. } = sk.local_end(lock).ok_or(EPIPE)?;
@@ -212,7 +212,7 @@ impl Rest<'_, '_> {
             return Ok(Queued::Full);
         }
         if link.peer_is_closed() {
-            // as on TCP, the peer's reset comes behind the bytes
+            // as on TCP, the bytes are sent before the peer's reset arrives
             let all = self.message.remaining();
             self.message.advance(all);
             link.has_written(false);
@@ -271,7 +271,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     let mut looked = false;
     loop {
         let seq = sk.event_seq();
-        // Checked before the queue: messages that arrived before the end are in the queue then.
+        // Check the end before the queue: messages before the end are then in the queue.
         let ended = ended(sk);
         let (mut found, advert) = sk.with(|c| (c.has_message(), c.next_advert()));
         let end = sk.local_end(&mut lock);
@@ -280,7 +280,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
             end.link.await_bytes();
             found = end.link.readable() > 0;
         }
-        // an advert is next only without a message
+        // the next bytes are an advert only if no message is in the queue
         let reads = advert.is_some_and(|len| !peek && timeout != 0 && to.space() >= len as usize);
         if advert.is_some() && !reads {
             zcopy::recv::refuse(sk);
@@ -308,8 +308,9 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
 }
 
 /// Copies the first message, of which all bytes have arrived, and removes it unless the call peeks.
-/// Bytes without space are dropped. `reads`: READs the message, which is in an advert of the peer
-/// behind its header. `None`: the advert is refused or cancelled, and its bytes arrive as Data.
+/// Drops the bytes that exceed the caller's buffer. `reads`: the message is in an advert of the
+/// peer behind its header. `None`: the advert is refused or cancelled, and the peer sends its bytes
+/// as Data.
 fn take(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -350,7 +351,7 @@ fn take(
             if let Some(records) = c.records.as_mut().filter(|_| !peek) {
                 records.taken();
             }
-            // posted buffers of the last message may suffice no more
+            // the buffers posted for the last message may no longer suffice
             match c.wants_refill(sk) {
                 true => c.progress(),
                 false => sk.set_memory(c.rx.memory(), c.tx.queued()),
@@ -358,7 +359,7 @@ fn take(
             if reads {
                 c.leave_advert();
             }
-            let others = reads && c.has_message(); // arrived during the READ
+            let others = reads && c.has_message(); // messages that arrived during the READ
             drop(c);
             if others {
                 sk.wake();
@@ -396,7 +397,7 @@ struct Take<'m, 'a> {
 impl Take<'_, '_> {
     /// Gives the next `n` bytes to the caller, or to `header`.
     ///
-    /// Errors: `ECONNRESET`: there are fewer bytes, which no whole message has. `ENOMEM`.
+    /// Errors: `ENOMEM`. `ECONNRESET`: fewer than `n` bytes are left, never in a whole message.
     fn visit(
         &mut self,
         lock: &mut Locked<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! splice(2) from a socket: the pipe gets the pages of receive buffers, as by `tcp_splice_read()`.
+//! splice(2) from a socket: the pipe gets pages of receive buffers, as by `tcp_splice_read()`.
 //! recvmsg copies small parts of a buffer, and all bytes of a local connection.
 
 use super::receive_call::ended;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Actions of a socket's timer; its deadlines are in [`keepalive`].
+//! Actions of a socket's timer, whose deadlines are in [`keepalive`].
 
 use super::local;
 use super::release::lost;
@@ -12,7 +12,7 @@ use crate::sys::time::{is_past, jiffies, Jiffies};
 
 /// Handles the expiry of the timer. Context: worker.
 pub(super) fn expired(sk: &SdpSock) {
-    // this polls completions, which may include replies
+    // polls completions, which may include replies
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let (mut repeated, mut corked) = (None, None);

@@ -2,7 +2,7 @@
 
 //! bind(2), listen(2) and accept(2), on the SDP socket and its TCP socket.
 //!
-//! TCP chooses the port and reports errors. SDP takes the same address and port; if it cannot, the
+//! TCP chooses the port and reports errors. If SDP cannot take the same address and port, the
 //! socket becomes a TCP socket.
 
 use super::options::route;
@@ -18,7 +18,7 @@ use crate::sys::net::sock::{State, Unaccepted};
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 
-/// Maximum number of ports that TCP chooses while SDP has assigned them to other sockets.
+/// Maximum number of ports that TCP may choose until one is also free in SDP.
 const TRIES: u32 = 100;
 
 pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
@@ -115,9 +115,9 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
 }
 
 /// Decides between SDP and TCP if the program wants one of them, or SDP cannot be used. Returns
-/// false if both remain. The socket keeps the port of bind(2).
+/// false while both SDP and TCP remain possible. The socket keeps the port of bind(2).
 ///
-/// `ENOBUFS`: SDP is wanted, and cannot be used. Other errors: those of [`take_port`].
+/// `ENOBUFS`: the program wants SDP, which cannot be used. Other errors: those of [`take_port`].
 pub(super) fn follows_route(sk: &SdpSock, tcp: &Tcp<'_>) -> Result<bool> {
     match route(sk) {
         Route::Both => return Ok(only_tcp(sk, tcp)),

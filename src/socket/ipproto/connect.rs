@@ -60,13 +60,13 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 if begun == ConnectStart::Trying {
                     waited = true;
                     if timeout == 0 {
-                        // as on TCP, even if the reply has already arrived
+                        // as on TCP, `EINPROGRESS` is returned even if the reply has arrived
                         return Err(EINPROGRESS.into());
                     }
                 }
             }
-            // TCP may report its reply before the phase changes to TCP: a caller woken by the reply
-            // must get the result. As on TCP, the call waits for the holder of the socket.
+            // The TCP socket may report a reply before the phase changes to TCP; the woken caller
+            // must get the result. As TCP waits for the socket lock, this call waits for the mutex.
             Phase::Crossing => drop(sk.decide()),
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
@@ -80,7 +80,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
 /// Implements connect(2) of a socket that uses TCP, for a call that has `timeout` left.
 fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: isize) -> Result {
     let connect = |flags| match tcp.connect(name, flags).map_err(Errno::of) {
-        // on TCP, the connection was in progress before this call, which may have begun it by SDP
+        // TCP reports an attempt in progress, which this call itself may have begun by SDP
         Err(EALREADY) => Err(unfinished),
         r => r,
     };
@@ -101,7 +101,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 enum ConnectStart {
     Trying,
     Tcp,
-    /// No step by SDP: another event was first, or TCP will connect.
+    /// SDP was not started: another event was first, or TCP will connect.
     Else,
 }
 
@@ -129,7 +129,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     let to = name.destination(sk.is_v6())?;
     let had_port = tcp.port() != 0;
     if let Err(e) = take_port(sk, &tcp, Some(&to)) {
-        // the BPF hooks have run
+        // the BPF hooks have run, so TCP connects without them
         hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), Some(&name));
         return Ok(ConnectStart::Tcp);
     }
@@ -151,18 +151,18 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
             if !had_port {
                 release_port(sk, &tcp);
             }
-            // the failed attempt took no time, and its reason may concern this socket alone
+            // not remembered: the failure took no time, and may concern this socket alone
             let why = FallbackReason::of(unreachable_error(e));
             hand_to_tcp(sk, &tcp, why, Some(&name));
             return Ok(ConnectStart::Tcp);
         }
-        // the protocol is decided meanwhile, or a worker will decide it
+        // the protocol has been decided meanwhile, or a worker will decide it
         _ => {}
     }
     Ok(ConnectStart::Trying)
 }
 
-/// Releases the attempt's port: TCP chooses one when it has a route.
+/// Releases the attempt's port: TCP chooses its own port when it has a route.
 fn release_port(sk: &SdpSock, tcp: &Tcp<'_>) {
     {
         let _lock = sk.lock();
@@ -198,7 +198,7 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     Ok(())
 }
 
-/// Releases a port that the program has not bound, as SDP does without a connection.
+/// Releases TCP's port, unless bind(2) has chosen it, once the SDP socket has no port.
 pub(super) fn leave_port(sk: &SdpSock) {
     if super::phase(sk) != Phase::Open {
         return;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets of `IPPROTO_SDP`: they use SDP if the peer replies to it, else TCP.
+//! Sockets of `IPPROTO_SDP` use SDP if the peer replies by SDP, else TCP.
 //!
-//! The descriptor of such a socket has an SDP [`Socket`] and a TCP socket. Until connect(2), every
-//! call applies to both sockets: both have the same port and options, and both listen. connect(2)
-//! tries SDP. If SDP succeeds, the TCP socket only keeps the port reserved. If SDP fails, the open
-//! file switches to the TCP socket ([`to_tcp`]). An accepted connection is SDP or TCP from the
-//! beginning.
+//! The descriptor of an `IPPROTO_SDP` socket has an SDP [`Socket`] and a TCP socket. Until
+//! connect(2), every call applies to both sockets: both have the same port and options, and both
+//! listen. connect(2) tries SDP. If SDP succeeds, the TCP socket only keeps the port reserved. If
+//! SDP fails, the open file switches to the TCP socket ([`to_tcp`]). An accepted connection is SDP
+//! or TCP from the beginning.
 //!
 //! # Why SDP and TCP are not tried at the same time
 //!
@@ -15,15 +15,15 @@
 //! `ipproto_wait`; most peers without SDP refuse much sooner. After a failure of SDP, TCP is tried.
 //!
 //! A peer may neither support SDP nor refuse it; only a timeout distinguishes such a peer from a
-//! slow one. The timeout starts when the request is sent, after resolving the neighbour, which TCP
-//! needs, too. For a host that has replied recently, the timeout allows one more request.
+//! slow one. The timeout starts with the request, after the neighbour is resolved, which TCP needs,
+//! too. For a host that has replied recently, the timeout allows one more request.
 //!
 //! # Deciding between SDP and TCP
 //!
 //! The connection's spinlock protects the [`Phase`], which events change. Before connect(2) the
-//! phase is `Open`. In this phase, a call that takes long or may fault holds the mutex of
+//! phase is `Open`. In phase `Open`, a call that takes long or may fault holds the mutex of
 //! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide). connect(2) takes the mutex to
-//! begin. So a worker that falls back never waits for a program; later calls wait for the worker.
+//! begin. A worker that falls back to TCP thus never waits for a program; later calls wait for it.
 
 mod bind;
 mod connect;
@@ -51,7 +51,7 @@ fn chosen(sk: &SdpSock) -> FallbackState {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {
             sk.connection().fallback.chosen()
         }
-        // connected, and not by TCP: TCP connections have state Close in the SDP socket
+        // connected by SDP: with a TCP connection, the SDP socket has state Close
         _ => FallbackState::Sdp,
     }
 }

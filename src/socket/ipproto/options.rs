@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! setsockopt(2) and getsockopt(2). Options set before the choice are set on both sockets. With
-//! `SDP_ROUTE`, the program selects SDP, TCP or both.
+//! setsockopt(2) and getsockopt(2). Options set before the protocol is decided are set on both the
+//! SDP and the TCP socket. With `SDP_ROUTE`, the program selects SDP, TCP or both.
 
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
@@ -118,7 +118,7 @@ fn is_route(level: i32, name: i32) -> bool {
     (level as u32, name as u32) == (c::SOL_TCP, c::SDP_ROUTE)
 }
 
-/// Returns true for an option that only concerns TCP's packets: an SDP connection may ignore it.
+/// Returns true for an option that only concerns TCP's packets, which an SDP connection may ignore.
 fn is_advice(level: i32, name: i32) -> bool {
     let options = [
         c::TCP_CONGESTION,
@@ -145,7 +145,7 @@ pub(super) fn route(sk: &SdpSock) -> Route {
 /// # Errors
 ///
 /// `ENOPROTOOPT`: the socket has no TCP socket. `EISCONN`, `EINVAL`: the protocol is decided.
-/// `EINVAL`: the value is no route. Other errors: those of bind(2).
+/// `EINVAL`: the value is not a route. Other errors: those of bind(2).
 pub(in crate::socket) fn set_route(sk: &SdpSock, value: i32) -> Result {
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(ENOPROTOOPT)?;

@@ -26,7 +26,7 @@ pub(super) fn hand_to_tcp(
     }
     tcp.take_file(sk);
     namespace.count(|s| s.count_outcome(why));
-    // done before waiting calls continue
+    // precedes the change of phase, after which waiting calls continue
     namespace.became_tcp(sk);
     {
         let mut c = sk.connection();
@@ -61,8 +61,7 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     hand_to_tcp(sk, &tcp, why, Some(&name));
 }
 
-/// Handles close(2) of a descriptor. If TCP got no reply after the switch either, no failure of SDP
-/// is recorded.
+/// Handles close(2) of a descriptor. If TCP got no reply either, no failure of SDP is recorded.
 pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
     sk.netns().ports.lock().let_go_of_tcp(sk.id());
     let Some(tcp) = won else { return };

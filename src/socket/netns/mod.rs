@@ -30,16 +30,16 @@ use kernel::{new_mutex, new_spinlock};
 use peers::{FixedBufferPeers, PeerCache};
 use ports::Ports;
 
-/// Memory of the machine in bytes per socket. Determines the default limit of sockets of a
-/// namespace, and of a user in a namespace. Needed because queue pairs are not charged to a user.
-/// An idle end of a connection takes 93 KiB with rxe (docs/performance.md), so a user may use half
-/// of the memory, and a namespace all of it.
+/// Machine memory in bytes per socket. Determines the default limit of sockets of a namespace
+/// (`PER_NET`), and of a user in a namespace (`PER_USER`). The limits are needed because queue
+/// pairs are not charged to a user. An idle end of a connection takes 93 KiB with rxe
+/// (docs/performance.md), so a user may use half of the memory, and a namespace all of it.
 const PER_NET: usize = 96 << 10;
 const PER_USER: usize = 192 << 10;
 
 /// Minimum time between two searches for idle memory.
 const SHED_PAUSE: Jiffies = milliseconds(100);
-/// Time of the last search.
+/// Time of the last search for idle memory.
 static SHED: Atomic<usize> = Atomic::new(0);
 
 late_mutex! {
@@ -95,10 +95,10 @@ pub(crate) struct Netns {
     /// Serialises [`Netns::stats`].
     #[pin]
     summing: Mutex<()>,
-    /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Never taken with another lock.
+    /// Destinations where `IPPROTO_SDP` sockets need not try SDP. The spinlock is a leaf lock.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
-    /// Hosts that get large receive buffers at once. Never taken with another lock.
+    /// Services of OFED peers, which get large receive buffers. The spinlock is a leaf lock.
     #[pin]
     pub(in crate::socket) fixed_buffer_peers: SpinLock<FixedBufferPeers>,
 }
@@ -141,8 +141,8 @@ impl PerNet for Netns {
 
 struct Entry {
     sk: ARef<SdpSock>,
-    /// Owner of the socket when it was entered; accept(2) may change the owner. `None`: the socket
-    /// has switched to TCP, and counts against no limit.
+    /// Owner of the socket at its creation; accept(2) may change the owner. `None`: the socket has
+    /// switched to TCP, and counts against no limit.
     uid: Option<u32>,
 }
 
@@ -160,7 +160,7 @@ struct Sockets {
     users: RBTree<u32, User>,
     /// First socket id that the running call of [`Netns::stats`] has not added to its sum yet.
     summed: usize,
-    /// Counters of sockets that left during that call, not added to `totals` yet.
+    /// Counters of sockets that left during a call of [`Netns::stats`], not added to `totals` yet.
     missed: Stats,
 }
 
@@ -215,7 +215,7 @@ impl Netns {
         }
         if let Some(u) = sockets.users.get_mut(&uid) {
             u.sockets = u.sockets.saturating_add(1);
-            // a socket is added once
+            // each socket is added only once
             sk.data().enter(u.account.clone());
         }
         sockets.all.insert(node);
@@ -243,7 +243,7 @@ impl Netns {
         drop(entry);
     }
 
-    /// Marks a socket as switched to TCP: until it is closed only the reason is kept.
+    /// Marks a socket as switched to TCP, of which only the reason is kept until close(2).
     pub(in crate::socket) fn became_tcp(&self, sk: &SdpSock) {
         let mut sockets = self.sockets.lock();
         let entry = sockets.all.get_mut(&sk.id());
@@ -278,7 +278,7 @@ impl Netns {
         f(&mut self.totals.lock())
     }
 
-    /// Returns the sum of all counters. Any user may call this, so it locks socket by socket.
+    /// Returns the sum of all counters. Locks one socket at a time: any user may call this.
     pub(crate) fn stats(&self) -> Stats {
         let one = self.summing.lock();
         let mut sum = Stats::new();

@@ -2,9 +2,9 @@
 
 //! Tables of peers: the cache of destinations for `IPPROTO_SDP`, and services of OFED.
 //!
-//! Cache of destinations. The cache has destinations without an SDP reply, where SDP is not tried
-//! again for a while. The cache also has hosts that have replied by SDP, even by a refusal: silence
-//! of such a host does not mean a lack of SDP.
+//! Cache of destinations. The cache contains destinations without an SDP reply, where SDP is not
+//! tried again for a while. The cache also contains hosts that have replied by SDP, even by a
+//! refusal: silence of such a host does not mean a lack of SDP.
 //!
 //! Each destination has a slot of a small table; a later entry replaces an earlier one.
 
@@ -45,7 +45,7 @@ impl Peer {
     }
 }
 
-/// Cache of one namespace.
+/// Cache of one network namespace.
 pub(in crate::socket) struct PeerCache {
     slots: KVec<Option<Peer>>,
     params: Arc<Params>,
@@ -105,7 +105,7 @@ impl PeerCache {
         self.get(ip, 0) == Some(true)
     }
 
-    /// Records the result of an attempt, if the result is likely to last.
+    /// Records the result of an attempt to connect by SDP, if the result is likely to last.
     pub(in crate::socket) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
             FallbackReason::Refused => {
@@ -179,9 +179,9 @@ pub(in crate::socket) fn remember(sk: &SdpSock, why: FallbackReason) {
 const MOST_SERVICES: usize = 64;
 
 /// Services whose SDP never requests larger receive buffers: OFED peers, recognised by the
-/// MaxAdverts of 1 in their HelloAck. A host may have services of both kinds.
+/// MaxAdverts of 1 in their HelloAck. One host may have services of OFED and of this module.
 ///
-/// A Hello to such a service announces large buffers, since their size cannot be changed later.
+/// A Hello to an OFED service announces large buffers, since their size cannot be changed later.
 /// Received Hellos are not recorded, because their sender may fake another host's address.
 ///
 /// The services of one namespace, by address and port.

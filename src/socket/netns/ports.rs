@@ -79,7 +79,7 @@ impl Claim {
             || self.is_apart(other)
     }
 
-    /// Returns a score if a listener accepts connections to `ip`; a higher one is a better match.
+    /// Returns a score if a listener accepts connections to `ip`; a higher score is a better match.
     fn fits(&self, ip: IpAddr, takes: impl Fn(i32) -> bool) -> Option<(u8, bool)> {
         if !takes(self.interface) {
             return None;
@@ -310,9 +310,9 @@ impl Ports {
         }
     }
 
-    /// Returns the listener for connections to this address through its interface, of messages or
-    /// of streams. With `SO_REUSEPORT`, selects a listener by `hash`, which must be uniformly
-    /// distributed.
+    /// Returns the listener for connections to this address on an interface that `takes` accepts.
+    /// `messages`: a listener of `SOCK_SEQPACKET`. With `SO_REUSEPORT`, selects a listener by
+    /// `hash`, which must be uniformly distributed.
     pub(in crate::socket) fn listener(
         &self,
         Address { ip, port, .. }: Address,

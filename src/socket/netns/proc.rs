@@ -54,8 +54,8 @@ fn line(to: &SeqFile, text: fmt::Arguments<'_>) {
     seq_print!(to, "{:<149}\n", core::str::from_utf8(bytes).unwrap_or(""));
 }
 
-/// Formats the address and port of a socket in hexadecimal digits, as in `/proc/net/tcp` and
-/// `/proc/net/tcp6` (true): 32-bit words in the machine's byte order.
+/// Formats the address and port of a socket in hexadecimal digits, as `/proc/net/tcp` does, or
+/// `/proc/net/tcp6` if true: 32-bit words in the machine's byte order.
 struct Hex(Address, bool);
 
 impl fmt::Display for Hex {
@@ -72,8 +72,8 @@ impl fmt::Display for Hex {
     }
 }
 
-/// A row for each open `IPPROTO_SDP` socket, with its protocol, and for TCP the reason. Addresses
-/// are in the row of the inode in `sdp`, `tcp` or `tcp6`.
+/// A row for each open `IPPROTO_SDP` socket, with its protocol, and for TCP the reason. The
+/// addresses of a socket are in the row with its inode in `sdp`, `tcp` or `tcp6`.
 const CHOICES: ProcFile<Netns> = ProcFile::Rows {
     next: Netns::next_either,
     heading: |to| seq_print!(to, "inode uid choice\n"),
@@ -135,7 +135,7 @@ const STATISTICS: ProcFile<Netns> = ProcFile::Text {
         counter(to, "zcopy returned", s.direct_returned);
         counter(to, "zcopy refused", s.direct_refused);
         counter(to, "zcopy unpinnable", s.unpinnable);
-        // of all namespaces, as TCP's `mem` in /proc/net/sockstat
+        // counts all namespaces, as TCP's `mem` in /proc/net/sockstat does
         counter(to, "buffer pages", Wrapping(pressure::pages_in_use()));
         counter(to, "async blocks", s.async_blocks);
         counter(to, "async touched", s.async_touched);
