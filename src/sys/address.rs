@@ -34,7 +34,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns the unspecified address of the same IP version, with port 0.
+    /// Returns the unspecified IPv6 or IPv4 address, with port 0.
     pub(crate) const fn any(v6: bool) -> Self {
         Address {
             ip: if v6 {
@@ -63,7 +63,7 @@ impl Address {
         b
     }
 
-    /// Converts 16 bytes; an address in the v4-mapped range becomes IPv4.
+    /// Converts 16 address bytes; an address in the v4-mapped range becomes IPv4.
     pub(crate) fn from_mapped(ip: [u8; 16], port: u16) -> Self {
         let ip = Ipv6Addr::from(ip);
         let ip = match ip.to_ipv4_mapped() {
@@ -106,13 +106,11 @@ pub(crate) enum Purpose {
 /// Parses the address of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
 ///
 /// Accepts the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families' own
-/// numbers), and those of inet(7). `None`: connect(2) to `AF_UNSPEC`, which dissolves the
-/// association.
+/// numbers), and those of inet(7). `None`: connect(2) to `AF_UNSPEC`, which disconnects.
 ///
 /// # Errors
 ///
-/// `EINVAL`: the address is too short for its family. `EAFNOSUPPORT`: the family does not fit the
-/// socket.
+/// `EINVAL`: the address is too short for its family. `EAFNOSUPPORT`: wrong family for the socket.
 pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Option<Address>> {
     let family = u16::from_ne_bytes(*bytes.first_chunk().ok_or(Error::from(EINVAL))?);
     let address = match family {

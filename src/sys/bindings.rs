@@ -35,7 +35,7 @@ mod generated {
     type __kernel_ssize_t = isize;
     type __kernel_ptrdiff_t = isize;
 
-    // bindgen derives this trait for all types except its own.
+    // bindgen derives `Zeroable` for all types except its own.
     //
     // SAFETY: `__BindgenBitfieldUnit<Storage>` is a newtype around `Storage`.
     unsafe impl<Storage> Zeroable for __BindgenBitfieldUnit<Storage> where Storage: Zeroable {}

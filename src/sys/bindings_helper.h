@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * Headers and C code for bindgen; bindgen_parameters lists the items to generate. Own functions are
- * read from their definitions in C, like rust/helpers in the kernel, so no header declares them.
+ * Headers and C code for bindgen; bindgen_parameters lists the items to generate. bindgen reads the
+ * module's own functions from their C definitions, like rust/helpers in the kernel.
  */
 
 #include <linux/completion.h>
@@ -57,8 +57,7 @@
 #endif
 
 /*
- * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME is
- * generated as NAME.
+ * bindgen cannot see macros with casts. The constant RUST_CONST_HELPER_NAME is generated as NAME.
  */
 const __poll_t RUST_CONST_HELPER_EPOLLIN = EPOLLIN;
 const __poll_t RUST_CONST_HELPER_EPOLLOUT = EPOLLOUT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One direction of a local byte stream: an ordered list of segments of kernel memory and of blocks
-//! of other memory.
+//! One direction of a local byte stream: an ordered list of segments of kernel memory and of
+//! blocks.
 //!
 //! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. Both
 //! ends share the positions ([`Flow`]) without a lock, so a call within one segment takes no lock.
@@ -175,8 +175,8 @@ impl<B> ByteQueue<B> {
         (n > 0).then(|| self.flow.wrote(n))
     }
 
-    /// Makes space for another entry. Called by the writer, which alone adds entries. Context: may
-    /// sleep if `gfp` says so.
+    /// Makes space for another entry. Only the writer adds entries and calls this function.
+    /// Context: may sleep if `gfp` allows.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl<B> Writer<B> {
         self.filled
     }
 
-    /// Returns the number of bytes held back, at most.
+    /// Returns an upper bound of the number of bytes held back.
     pub(crate) fn held(&self) -> usize {
         match self.holds {
             true => size(self.filled.wrapping_sub(self.queue.flow.written())),
@@ -311,8 +311,7 @@ impl<B> Writer<B> {
         Ok(())
     }
 
-    /// Publishes `n` bytes, and bytes held back. Returns true if the caller has to notify the
-    /// reader.
+    /// Publishes `n` bytes, and bytes held back. Returns true if the caller must notify the reader.
     #[must_use]
     #[inline]
     pub(crate) fn publish(&mut self, n: usize) -> bool {
@@ -474,7 +473,7 @@ impl<B> Reader<B> {
         self.front.is_some()
     }
 
-    /// Returns the position of the next byte.
+    /// Returns the position of the next byte to read.
     pub(crate) fn position(&self) -> i64 {
         self.queue.flow.read()
     }

@@ -12,13 +12,13 @@
 
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
-/// End of an entry that the writer may still append to ; above any position.
+/// End of an entry that the writer may still append to: above any position.
 pub(crate) const OPEN: i64 = i64::MAX;
 
 /// Next bytes to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Number of bytes in the first entry, perhaps 0, and the position of the first.
+    /// Position of the first byte to read, and the number of bytes in the first entry, perhaps 0.
     Bytes(i64, usize),
     /// The reader is at the end of the first entry: the caller removes the entry and calls again.
     Turned,
@@ -26,11 +26,11 @@ pub(crate) enum Next {
 
 /// Positions in the stream. The positions [`Flow::written`] and [`Flow::read`] only grow.
 pub(crate) struct Flow {
-    /// Number of bytes written. Only the writer changes it.
+    /// Number of bytes written, changed by the writer only.
     written: Atomic<i64>,
-    /// Number of bytes read. Only the reader changes it.
+    /// Number of bytes read, changed by the reader only.
     read: Atomic<i64>,
-    /// End of the first entry, or [`OPEN`]. Written with the lock of the list.
+    /// End of the first entry, or [`OPEN`]. Writers hold the lock of the list.
     first_end: Atomic<i64>,
     /// Set while the writer has to notify the reader of new bytes.
     reader_waits: Atomic<i32>,
@@ -50,8 +50,7 @@ impl Flow {
         }
     }
 
-    /// Returns the number of bytes written and not read. Possibly out of date, except for the
-    /// caller's own position.
+    /// Returns the number of bytes written and not read. The other side's position may be stale.
     pub(crate) fn unread(&self) -> usize {
         let read = self.read.load(Acquire);
         usize::try_from(self.written.load(Acquire).wrapping_sub(read)).unwrap_or(0)
@@ -82,7 +81,7 @@ impl Flow {
         self.first_end.store(end, Relaxed);
     }
 
-    /// Returns the bytes to read. Called by the reader.
+    /// Returns the bytes to read. Only the reader calls this function.
     pub(crate) fn next(&self) -> Next {
         let read = self.read.load(Relaxed);
         // acquire: orders the reads of the bytes, and of the first entry's end, after this load
@@ -96,7 +95,7 @@ impl Flow {
     }
 
     /// Consumes `n` bytes. Returns true if the caller has to notify the writer, which waits for
-    /// fewer unread bytes. Called by the reader.
+    /// fewer unread bytes. Only the reader calls this function.
     #[must_use]
     pub(crate) fn has_read(&self, n: usize) -> bool {
         // full barrier: after the accesses to the bytes, and before the check for a waiting writer
@@ -113,7 +112,8 @@ impl Flow {
         self.reader_waits.xchg(1, Full);
     }
 
-    /// Registers the writer as a waiter for at most `low` unread bytes. The caller checks again.
+    /// Registers the writer as a waiter for at most `low` unread bytes. The caller must then check
+    /// for space once more.
     pub(crate) fn await_space(&self, low: usize) {
         let below = i64::try_from(low).unwrap_or(OPEN).saturating_add(1);
         self.writer_waits.xchg(below, Full);

@@ -24,7 +24,7 @@
 
 struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
 
-/* Context: process. Destroyed by sdp_h_stop(), also after an error. */
+/* Context: process. sdp_h_stop() destroys all objects, also after an error. */
 int sdp_h_start(unsigned long layout, unsigned long (*count)(void), void (*free)(void))
 {
 	if (layout != SDP_H_LAYOUT) {

@@ -10,7 +10,7 @@
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Stores the local or the remote address and port of a socket. */
+/* Stores the local or the remote address and port of a socket in `a`. */
 void sdp_h_name(const struct sock *sk, bool remote, struct sdp_h_addr *a)
 {
 	const struct inet_sock *inet = inet_sk(sk);
@@ -103,7 +103,7 @@ bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 	if (uid_eq(sk_uid(sk), make_kuid(net->user_ns, 0)))
 		return false;
 	rcu_read_lock();
-	/* freed after a grace period; the slab of TCP's socks is SLAB_TYPESAFE_BY_RCU */
+	/* `tcp` is freed after a grace period; TCP's socks are SLAB_TYPESAFE_BY_RCU */
 	tcp = READ_ONCE(((struct sdp_h_sock *)sk)->tcp);
 	other = tcp ? READ_ONCE(tcp->sk) : NULL;
 	if (!other || inet_sk_state_load(other) != TCP_LISTEN) {

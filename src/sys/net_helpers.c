@@ -219,8 +219,8 @@ int sdp_h_most_rmem(const struct sock *sk)
 void sdp_h_set_rmem(struct sock *sk, int bytes)
 {
 	/*
-	 * __inet_accept() charges this number to the caller's memory cgroup for good; the buffers
-	 * are charged already.
+	 * __inet_accept() charges this number to the caller's cgroup for good; the buffers are
+	 * already charged.
 	 */
 	atomic_set(&sk->sk_rmem_alloc, READ_ONCE(sk->sk_socket) ? bytes : 0);
 }

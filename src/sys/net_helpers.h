@@ -31,7 +31,7 @@
 	 sizeof(struct rdma_cm_id) + 31 * (sizeof(struct ib_client) + 31 * ( \
 	 sizeof(struct sdp_h_protect))))))))))))))))))
 
-/* The module's workqueues and a counter of rdma_helpers.c, from sdp_h_start() to sdp_h_stop(). */
+/* The module's workqueues and a counter of rdma_helpers.c, made by sdp_h_start(). */
 extern struct workqueue_struct *sdp_h_wq, *sdp_h_rdma_wq, *sdp_h_protect_wq;
 extern struct percpu_counter sdp_h_block_bytes;
 
@@ -40,7 +40,7 @@ struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
 	 * Kernel users such as DRBD cast any stream socket of protocol 6 to tcp_sock, and
-	 * tcp_sock_set_*() writes to this area. Only NODELAY is read.
+	 * tcp_sock_set_*() writes to this area. The module reads only NODELAY in this area.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;
@@ -54,8 +54,8 @@ struct sdp_h_sock {
 	void			(*data_ready)(struct sock *sk);
 	/* TCP socket of a descriptor of IPPROTO_SDP */
 	struct socket		*tcp;
-	wait_queue_entry_t	tcp_wakeups;	/* in the queue of tcp */
-	struct mutex		decision;	/* held to decide between SDP and TCP; guards tcp */
+	wait_queue_entry_t	tcp_wakeups;	/* entry in the wait queue of `tcp` */
+	struct mutex		decision;	/* held to choose SDP or TCP; guards `tcp` */
 	atomic_t		undecided;	/* jobs to schedule after `decision` is released */
 	bool			furnished;	/* the Rust part is initialised */
 	atomic_t		unaccepted;	/* set until a descriptor is made for the socket */
@@ -63,7 +63,7 @@ struct sdp_h_sock {
 
 /* Task state saved by sdp_h_memory_begin(). */
 struct sdp_h_memory {
-	void		*charged;	/* the memory cgroup before */
+	void		*charged;	/* previous memory cgroup of the task */
 	unsigned int	flags;
 	bool		charges;
 };
@@ -74,7 +74,7 @@ struct sdp_h_addr {
 	__be16			port;
 };
 
-/* TCP's times in seconds, and counts. */
+/* TCP's times in seconds, and its numbers of probes and SYNs. */
 struct sdp_h_tcp_timers {
 	u32	keep_idle, keep_interval, keep_count, syn_count, fin_timeout;
 };
@@ -92,8 +92,8 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 /*
- * Filled in by registration.rs: [0] is for IPv4, [1] is for IPv6, and the protocols [2] and [3] are
- * for IPPROTO_SDP.
+ * Filled in by registration.rs: [0] is for IPv4, [1] is for IPv6, and [2] and [3] are for
+ * IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
 extern struct proto_ops sdp_h_ops[4];

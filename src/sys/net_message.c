@@ -15,7 +15,7 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
 }
 
-/* Ends a receive call as tcp_recvmsg() does. */
+/* Returns the number of unread bytes to the caller, as tcp_recvmsg() does. */
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 {
 	msg->msg_inq = inq;

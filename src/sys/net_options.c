@@ -109,7 +109,7 @@ static const struct {
 	{ { .bits.recvfragsize = 1 }, IPV6_RECVFRAGSIZE },
 };
 
-/* Returns the bit of such an option, 0 for any other option. */
+/* Returns the bit of a control message option, 0 for any other option. */
 static u16 control_bit(int name)
 {
 	size_t i;
@@ -189,7 +189,7 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_DSTOPTS:
 		return set_header(sk, name, value, len);
 	case IPV6_2292PKTOPTIONS:
-		/* control messages with options; a value too short for one contains no option */
+		/* a list of control messages; a value too short for one contains no option */
 		if (len > 64 * 1024)
 			return -EINVAL;
 		return len < sizeof(struct cmsghdr) ? 0 : -EOPNOTSUPP;

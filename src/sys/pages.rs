@@ -22,7 +22,7 @@ pub(crate) fn about_in_use() -> usize {
     unsafe { c::percpu_counter_read_positive(&raw mut c::sdp_h_block_bytes) as usize }
 }
 
-/// Returns the exact number, by summing each processor's share.
+/// Returns the exact number of bytes of all blocks, by summing each processor's share.
 pub(crate) fn in_use() -> usize {
     // SAFETY: The counter exists while the module runs.
     unsafe { c::percpu_counter_sum_positive(&raw mut c::sdp_h_block_bytes) as usize }
@@ -57,7 +57,7 @@ impl Block {
     pub(in crate::sys) unsafe fn part(&self, offset: usize, n: usize) -> &[u8] {
         let n = n.min(self.size.saturating_sub(offset));
         let offset = offset.min(self.size);
-        // SAFETY: By the invariants these bytes are initialised, and by the caller nobody writes.
+        // SAFETY: By the invariants these bytes are initialised; the caller prevents writes.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), n) }
     }
 
@@ -65,8 +65,7 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The holder of the [`Memory`] guarantees that nobody else accesses these bytes during the
-    /// borrow.
+    /// The holder of the [`Memory`] prevents other accesses to these bytes during the borrow.
     #[expect(
         clippy::mut_from_ref,
         reason = "the caller has the right to these bytes"
@@ -74,13 +73,13 @@ impl Block {
     pub(in crate::sys) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
         let offset = offset.min(self.size);
         let n = self.size.saturating_sub(offset);
-        // SAFETY: By the invariants these bytes are initialised, and by the caller this is the only
-        // access to them.
+        // SAFETY: By the invariants these bytes are initialised; the caller excludes other
+        // accesses.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), n) }
     }
 
-    /// Returns true while another user may read the block's pages that were passed to a pipe. For
-    /// blocks of whole pages.
+    /// Returns true while another user may read the block's pages that were passed to a pipe. The
+    /// block must consist of whole pages.
     pub(crate) fn is_shared(&self) -> bool {
         // SAFETY: By the invariants the block is allocated.
         unsafe { c::sdp_h_block_is_shared(self.start.as_ptr().cast()) }
@@ -124,8 +123,7 @@ impl Memory {
         // SAFETY: The function has no requirements except on the context, which the caller ensures.
         let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
         let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
-        // INVARIANT: Allocated above and all zero; if `Arc::new` fails, the drop of the block frees
-        // the memory.
+        // INVARIANT: Allocated above and all zero; if `Arc::new` fails, the block's drop frees it.
         let block = Arc::new(Block { start, size }, gfp)?;
         // INVARIANT: The block is new, and no other function makes a `Memory` of it.
         Ok(Memory { block })
@@ -143,14 +141,15 @@ impl Memory {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: Only the holder of `&mut self` writes to the block on the CPU, which the borrow
-        // of `&self` excludes. A device writes to it only while the queue that it was posted to
-        // owns the `Memory` (see `rdma::receive`), so no caller has it.
+        // of `&self` excludes. A device writes to the block only while the queue that the block was
+        // posted to owns the `Memory` (see `rdma::receive`), so no caller has it.
         unsafe { self.block.part(0, self.block.size) }
     }
 
     /// Returns the bytes for writing. A device that is reading may send old or new bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: As in `bytes`; `&mut self` is the only handle for access by the CPU.
+        // SAFETY: The device writes only to blocks without a caller, as in `bytes`; only `&mut
+        // self` lets the CPU access the block.
         unsafe { self.block.part_mut(0) }
     }
 }

@@ -24,7 +24,7 @@ static int *of(struct sdp_h_params *params, const struct bounded *b)
 	return (int *)params + (b->value - (int *)&sdp_h_params);
 }
 
-/* Sets the module's or a namespace's value. */
+/* Sets a parameter of the module or of a namespace. */
 static void set(struct sdp_h_params *params, const struct bounded *b, int value)
 {
 	WRITE_ONCE(*of(params, b), value);

@@ -24,10 +24,10 @@ pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 /// Duration of pinning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinTerm {
-    /// For the READs of one receive call, which waits for their end.
+    /// Pin for the READs of one receive call, which waits for their end.
     Short,
-    /// For a time that depends on the peer. Refuses memory whose pages the kernel must be able to
-    /// take back, or whose writes it must track.
+    /// Pin for a time that depends on the peer. Refuses memory whose pages the kernel must be able
+    /// to take back, or whose writes it must track.
     Long,
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct Pages {
     offset: u32,
     len: u32,
     written: bool,
-    /// Set if the caller passes memory as pages, or for kernel pages: these are referenced, not
-    /// pinned.
+    /// Set if the caller passes memory as pages, or for kernel pages: such pages are referenced,
+    /// not pinned.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -87,7 +87,8 @@ impl Pages {
             return Err(EINVAL);
         }
         self.reserve(n)?;
-        // SAFETY: There is space for `n`, and as many of `other` are pinned during the call.
+        // SAFETY: There is space for `n` pages, and `n` pages of `other` are pinned during the
+        // call.
         let ret = unsafe {
             c::sdp_h_make_pages(
                 self.pages.as_mut_ptr(),
@@ -171,8 +172,7 @@ impl Pages {
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
-    /// Returns the address ranges of the pages if the pages are listed as pinned for sending,
-    /// otherwise none.
+    /// Returns the address ranges of the pages if they are listed as pinned for sending, else none.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (usize, usize)> + Clone + '_ {
         let sent = self.sent.iter();
         let ranges = sent.flat_map(|s| s.range.iter().take(s.ranges as usize));

@@ -46,7 +46,7 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return start;
 }
 
-/* Does the same for the bytes after the next `skip` bytes. */
+/* Variant of first_piece() for the bytes after the next `skip` bytes. */
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len)
 {
 	struct iov_iter at = *i;
@@ -74,8 +74,8 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* Finds the next run. Returns the address of a run of one segment, otherwise the offset in the
- * first page.
+/* Finds the next run. Returns the address of a run of one segment, else the offset in the first
+ * page.
  */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -97,8 +97,8 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 
 /*
  * Finds the next bytes without a gap, up to `most`, of a kernel caller that passes pages, as
- * io_uring does for registered buffers. Takes a reference to each page and stores it in `pages`,
- * unless that is NULL.
+ * io_uring does for registered buffers. Takes a reference to each page, stored in `pages`, unless
+ * that is NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int capacity, unsigned int *offset, unsigned int *taken)
@@ -176,7 +176,7 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 	size_t offset = offset_in_page(addr);
 	int n;
 
-	/* A stack grows on a CPU access, but pinning pages below it would log a warning instead. */
+	/* A stack grows on a CPU access, but pinning pages below it would log a warning. */
 	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
 		return -EFAULT;
 	n = min_t(size_t, capacity, DIV_ROUND_UP(offset + len, PAGE_SIZE));

@@ -65,7 +65,7 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
     /// userfaultfd exist. Never runs concurrently for one address space.
     fn run(this: &Protector<Self>, worker: &mut Worker<'_>);
 
-    /// Handles an expired [`Protector::rest`]. Returns true to close the userfaultfd.
+    /// Handles the end of the delay of [`Protector::rest`]. Returns true to close the userfaultfd.
     fn rest(this: &Protector<Self>) -> bool;
 }
 
@@ -100,8 +100,8 @@ extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     let this = raw.cast::<Protector<H>>().cast_const();
     // SAFETY: `raw` is the first field of a `Protector<H>`, which exists until the close.
     if H::rest(unsafe { &*this }) {
-        // SAFETY: Open, because the close disables this work item. Gives back the reference of
-        // `open`.
+        // SAFETY: The protector is open: the close disables this work item. Gives back the
+        // reference that `open` took.
         unsafe {
             c::sdp_h_protect_close(raw);
             drop(Arc::from_raw(this));
@@ -133,7 +133,7 @@ impl<H: Handler> Protector<H> {
         to_result(unsafe {
             c::sdp_h_protect_init(this.raw.get(), Some(run::<H>), Some(rest::<H>))
         })?;
-        // INVARIANT: Initialised, and given a reference.
+        // INVARIANT: `raw` was initialised, and this reference is for the C side.
         let _ = Arc::into_raw(this.clone());
         this.poke();
         Ok(this)
@@ -164,7 +164,7 @@ impl<H: Handler> Protector<H> {
 
     /// Queues [`Handler::rest`] after a delay (ms), replacing an earlier delay. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
-        // SAFETY: By the invariants; disabled work is not queued.
+        // SAFETY: By the invariants `raw` is initialised; disabled work is not queued.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
     }
 
@@ -173,10 +173,10 @@ impl<H: Handler> Protector<H> {
     /// # Errors
     ///
     /// Returns the reason on failure; [`Refusal::Changing`] if the protector
-    /// [belongs](Protector::is_mine) to another process. After a failure a part of the memory may
-    /// be protected.
+    /// [belongs](Protector::is_mine) to another process. After a failure, part of the memory may be
+    /// protected.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
-        // SAFETY: By the invariants; the C part's own lock ensures that the file exists.
+        // SAFETY: By the invariants `raw` is initialised; the C part's lock keeps the file.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
             0 => Ok(()),
             c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Refusal::Shared),

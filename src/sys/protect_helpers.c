@@ -448,7 +448,7 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 		ret = worker_ioctl(p, UFFDIO_WRITEPROTECT, from, to);
 		whole = !ret && from == start && to == end;
 		if (ret == -ENOENT)
-			ret = 0;	/* it has been unmapped since */
+			ret = 0;	/* the mapping was removed meanwhile */
 		at = to;
 	}
 	if (!whole && (!ret || ret == -EAGAIN))

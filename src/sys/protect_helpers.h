@@ -18,7 +18,7 @@
  * worker uses the first slot.
  */
 struct sdp_h_protect {
-	struct mm_struct	*mm;		/* mmgrab() reference: not to the address space */
+	struct mm_struct	*mm;		/* mmgrab() reference, without the mappings */
 	struct rw_semaphore	open;		/* read-locked while a caller uses the file */
 	struct file		*file;
 	unsigned long		args;
@@ -29,7 +29,7 @@ struct sdp_h_protect {
 	struct work_struct	work;
 	struct delayed_work	idle;
 	wait_queue_entry_t	wait;
-	wait_queue_head_t	*head;		/* of the file; contains `wait` */
+	wait_queue_head_t	*head;		/* wait queue of the file; contains `wait` */
 	poll_table		table;
 	void			(*run)(struct sdp_h_protect *p);
 	void			(*rest)(struct sdp_h_protect *p);
@@ -40,7 +40,7 @@ void sdp_h_watch_shrinker_stop(void);
 
 /* An event. */
 struct sdp_h_protect_event {
-	bool			moved;		/* mremap(2), otherwise a write fault at `from` */
+	bool			moved;		/* mremap(2), otherwise write fault at `from` */
 	unsigned long		from;
 	unsigned long		len;
 };
@@ -48,7 +48,7 @@ struct sdp_h_protect_event {
 /* Reasons why memory cannot be protected. */
 enum sdp_h_protectable {
 	SDP_H_PROTECTABLE,
-	SDP_H_PROTECTABLE_FIRST,		/* protectable after registration; not reported */
+	SDP_H_PROTECTABLE_FIRST,		/* protectable once registered; not reported */
 	SDP_H_PROTECT_SHARED,
 	SDP_H_PROTECT_FILE,
 	SDP_H_PROTECT_HUGE,

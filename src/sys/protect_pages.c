@@ -79,8 +79,8 @@ static unsigned long pins_of(const struct folio *folio)
 	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
 }
 
-/* Returns true if pages of this memory have pins of others: any beyond its own, or, if `with_list`,
- * beyond the listed ones.
+/* Returns true if other users have pinned pages of this memory: any pin beyond its own, or, if
+ * `with_list`, beyond the listed pins.
  */
 static bool others(const struct sdp_h_sent *sent, bool with_list)
 {

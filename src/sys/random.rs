@@ -6,7 +6,7 @@ use super::bindings as c;
 
 /// Returns a random number below `limit`, almost uniformly distributed; 0 for a limit of 0.
 pub(crate) fn random_below(limit: u32) -> u32 {
-    // SAFETY: May be called in any context.
+    // SAFETY: The function may be called in any context.
     let r = unsafe { kernel::bindings::get_random_u32() };
     // the high half of the product is r / 2^32 of the limit
     (u64::from(r).wrapping_mul(limit.into()) >> 32) as u32

@@ -27,7 +27,7 @@
 /* Batch size of the per-CPU counters. */
 #define BLOCKS_AT_ONCE (64 << 10)
 
-/* Bytes of all blocks. Made by sdp_h_start(). */
+/* Bytes of all blocks, valid from sdp_h_start() on. */
 struct percpu_counter sdp_h_block_bytes;
 
 /* Counts like TCP's memory accounting: a CPU seldom writes to the shared counter. */
@@ -80,7 +80,7 @@ bool sdp_h_block_is_shared(const void *block)
 
 /*
  * Returns the network device that a connection request arrived on, with a reference; NULL if there
- * is none. Like cma_get_net_dev() of rdma_cm.
+ * is none. Works like cma_get_net_dev() of rdma_cm.
  */
 static struct net_device *request_dev(const struct ib_cm_event *event,
 				      struct sockaddr_storage *local)
@@ -194,7 +194,7 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
-	/* Without IPv6 the kernel has no routing tables to search. */
+	/* Without IPv6 the kernel has no IPv6 routing tables to search. */
 	if (!ipv6_mod_enabled())
 		return false;
 	/* A peer may claim any address: this function rejects addresses that no host can have. */
@@ -243,7 +243,7 @@ u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 	return level;
 }
 
-/* Returns true if packets to the remote address leave through the interface. Like rdma_cm's
+/* Returns true if packets to the remote address leave through the interface. Works like rdma_cm's
  * validate_net_dev().
  */
 bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,

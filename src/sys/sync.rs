@@ -45,8 +45,7 @@ macro_rules! late_mutex {
                 use super::*;
 
                 kernel::sync::global_lock! {
-                    // SAFETY: Only `lock` uses the mutex, and only after `start` has initialised
-                    // it.
+                    // SAFETY: Only `lock` uses the mutex, once `start` has initialised it.
                     pub(crate) unsafe(uninit) static $lock: Mutex<$guarded> = $value;
                 }
             }
@@ -54,8 +53,7 @@ macro_rules! late_mutex {
             /// 0: not initialised, 1: being initialised, 2: initialised.
             static STATE: Atomic<u32> = Atomic::new(0);
 
-            /// Initialises it. The module calls this when it is loaded; further calls have no
-            /// effect.
+            /// Initialises the mutex when the module is loaded; further calls have no effect.
             pub(in super::super) fn start() {
                 if STATE.cmpxchg(0, 1, Full).is_ok() {
                     // SAFETY: Only one thread ever changes the state from 0 to 1.

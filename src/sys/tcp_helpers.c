@@ -104,8 +104,8 @@ void sdp_h_ipproto_unregister(void)
 /*
  * Forwards wakeups of the TCP socket to the pollers of the descriptor, with the same key. A poller
  * thus waits in one queue only, as IOCB_CMD_POLL requires, and stays in that queue when the file
- * switches to TCP. Also wakes accept(2) of a listener, which waits for both sockets, and when TCP's
- * listener is shut down.
+ * switches to TCP. Also wakes accept(2), which waits for both sockets, even when TCP's listener is
+ * shut down.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
@@ -195,7 +195,7 @@ void sdp_h_decided(struct sock *sk)
 	int jobs;
 
 	mutex_unlock(&s->decision);
-	/* pairs with that of sdp_h_try_decide() */
+	/* pairs with the barrier of sdp_h_try_decide() */
 	smp_mb();
 	if (!atomic_read(&s->undecided))
 		return;
@@ -226,7 +226,7 @@ void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
 	struct file *file = sock->file;
 
 	if (file) {
-		/* left by a late fcntl() or an early close() */
+		/* receivers of SIGIO, left by a late fcntl() or an early close() */
 		if (sock->wq.fasync_list)
 			fasync_helper(-1, file, 0, &sock->wq.fasync_list);
 		if (tcp->wq.fasync_list)
@@ -236,7 +236,7 @@ void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
 	sock_release(tcp);
 }
 
-/* The socket was never opened. */
+/* Releases the TCP socket of a sock that never had an open file. */
 void sdp_h_tcp_discard(struct sock *sk)
 {
 	struct socket *tcp = sdp_h_tcp_take(sk);
@@ -253,7 +253,7 @@ void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
 		a->port = 0;
 }
 
-/* Copies the results of bind(2), except address and port, with one socket lock held. */
+/* Copies results of bind(2), except address and port, to `sk`. Context: lock of `sk` held. */
 void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 {
 	const u8 bound = SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK;

@@ -172,7 +172,7 @@ TRACE_EVENT(sdp_credit_stall,
 		__entry->credits, __entry->unsent)
 );
 
-/* Way of bytes without a copy; see ZeroCopy in trace.rs. */
+/* Direction of a zero-copy transfer; see ZeroCopy in trace.rs. */
 #define sdp_trace_way(way)			\
 	__print_symbolic(way,			\
 		{ 0, "read_by_peer" },		\

@@ -29,7 +29,7 @@ pub(crate) fn reserve<T>(v: &mut KVec<T>, most: usize, flags: Flags) -> Result {
     }
 }
 
-/// Adds an element, up to `most` in all. Returns the element if the vector has no space.
+/// Adds an element, up to a length of `most`. Returns the element if the vector has no space.
 pub(crate) fn push<T>(v: &mut KVec<T>, most: usize, item: T, flags: Flags) -> Result<(), T> {
     if reserve(v, most, flags).is_err() {
         return Err(item);

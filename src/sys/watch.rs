@@ -31,13 +31,13 @@ struct Inner<T> {
 
 // SAFETY: The C part has its own lock; the other fields are `Send`.
 unsafe impl<T: Send> Send for Inner<T> {}
-// SAFETY: As above; a `&Inner` gives no access to `idle`.
+// SAFETY: The C part has its own lock; a `&Inner` gives no access to `idle`.
 unsafe impl<T: Send> Sync for Inner<T> {}
 
 impl<T> Drop for Inner<T> {
     fn drop(&mut self) {
         if self.started {
-            // SAFETY: By the invariants. The call waits for callbacks.
+            // SAFETY: By the invariants. The call waits for callbacks of the watch.
             unsafe { c::sdp_h_watch_stop(self.raw.get()) };
         }
     }
@@ -73,12 +73,12 @@ impl<T: Send + 'static> Watched<T> {
             _module: ModuleRef::new(),
         };
         let mut inner = DropInWorker::new(|| Ok(KBox::new(inner, GFP_KERNEL)?))?;
-        // SAFETY: `raw` stays in its box. After a failure nothing refers to `raw`; otherwise it is
-        // stopped later.
+        // SAFETY: `raw` stays in its box. After a failure nothing refers to `raw`; otherwise the
+        // watch is stopped later.
         to_result(unsafe {
             c::sdp_h_watch_start(inner.raw.get(), start, size, Some(give_up::<T>))
         })?;
-        // INVARIANT: Started, and never moved.
+        // INVARIANT: `raw` was started, and never moves.
         inner.started = true;
         Ok(Watched(inner))
     }

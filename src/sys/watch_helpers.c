@@ -13,10 +13,10 @@
 
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
-	struct mmu_interval_notifier mni;	/* its sequence changes under idle_lock */
-	unsigned long		seq;		/* as of the start, until the mapping changes */
+	struct mmu_interval_notifier mni;	/* mni's sequence changes under idle_lock */
+	unsigned long		seq;		/* sequence at the start, until a change */
 	struct list_head	idle;		/* in idle_list */
-	unsigned long		pages;		/* while it is in there */
+	unsigned long		pages;		/* pages of idle memory while in idle_list */
 	void			(*give_up)(struct sdp_h_watch *w);
 };
 

@@ -54,8 +54,7 @@ impl Workqueues {
         let layout = |sum: usize, next: &usize| sum.wrapping_mul(31).wrapping_add(*next);
         let layout = layouts.iter().rev().fold(0, layout);
         let me = Workqueues { _single: single };
-        // SAFETY: Process context. `me` is the only instance, and its drop stops everything that
-        // was started.
+        // SAFETY: Process context. `me` is the only instance, and its drop stops what was started.
         to_result(unsafe { c::sdp_h_start(layout, Some(count), Some(free)) })?;
         Ok(me)
     }
@@ -85,7 +84,8 @@ fn queue() -> *mut c::workqueue_struct {
 /// Queues the work. Context: any.
 ///
 /// The caller or the work has to hold a [`super::rdma::device::DeviceRef`] or a [`ModuleRef`], so
-/// that the module does not stop the workqueue. Otherwise the work may never run and is leaked.
+/// that the module does not stop the workqueue. Without such a reference, the work may never run
+/// and is leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,

@@ -7,7 +7,7 @@
 //!
 //! A descriptor of `IPPROTO_SDP` has a TCP socket ([`Tcp`]); [`DualOps`](super::family::DualOps)
 //! selects SDP or TCP for each call. Once TCP is chosen, the open file belongs to the TCP socket,
-//! so only calls already in progress still arrive here.
+//! so only calls already in progress still reach these callbacks.
 
 #![expect(
     clippy::missing_safety_doc,
@@ -77,12 +77,12 @@ pub(super) fn count(r: Result<usize>) -> i32 {
 pub(super) unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
-        // SAFETY: By the requirements the descriptor is in use, and such a descriptor has a sock.
+        // SAFETY: By the requirements the descriptor is in use, and a descriptor in use has a sock.
         sk: unsafe { Sock::from_raw((*socket).sk) },
     }
 }
 
-/// Returns the TCP socket if the call has to be made on it.
+/// Returns the TCP socket if the call must use TCP.
 fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
     call.tcp()
         .filter(|_| (T::OPS.dual.chosen)(call.sk) == FallbackState::Tcp)
@@ -144,8 +144,8 @@ impl<T: Family> Descriptor<'_, T> {
         let mut name = Name::of(&to, sk.is_v6());
         let (bytes, len) = (name.as_mut_ptr().cast(), name.raw_len());
         // SAFETY: The descriptor is in use by this call. The generic code requires an inet_sock,
-        // and a sockaddr of its family with the given length. It only calls `get_port` and
-        // `put_port`.
+        // and a sockaddr of its family with the given length. The generic code only calls
+        // `get_port` and `put_port`.
         let r = to_result(unsafe {
             match sk.is_v6() {
                 true => c::inet6_bind(self.socket, bytes, len),
@@ -194,7 +194,7 @@ unsafe extern "C" fn accept<T: Family>(
     let (call, flags) = unsafe { (call::<T>(socket), (*arg).flags) };
     let non_blocking = flags as u32 & c::O_NONBLOCK != 0;
     let mut tcp = |tcp: &Tcp<'_>| {
-        // SAFETY: The arguments are valid. The call on the TCP socket may be repeated.
+        // SAFETY: The arguments are valid. Repeating the call on the TCP socket is allowed.
         to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
     };
     let accepted = match call.sk.is_either() {
@@ -379,7 +379,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         }
     });
     if at_socket && matches!(name as u32, c::SO_SNDBUF | c::SO_SNDBUFFORCE) {
-        // the core wakes pollers alone
+        // the core wakes only pollers, but callers may also sleep
         sk.wake();
     }
     r

@@ -47,7 +47,7 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) shutdown: fn(&Sock<T>, u8),
     /// Resets the connection and closes the socket at once. Context: socket lock held.
     pub(crate) disconnect: fn(&Sock<T>, &mut Locked<'_>),
-    /// close(2) of the last descriptor. May wait for up to this many jiffies.
+    /// close(2) of the last descriptor. May wait for up to the given number of jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
     pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
@@ -84,10 +84,10 @@ pub(crate) struct DualOps<T: InNet> {
     /// Cleans up after a failed socket(2).
     pub(crate) undone: fn(&Sock<T>),
     pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
-    /// As `chosen`, but waits up to this many jiffies for the decision between SDP and TCP.
-    /// `EAGAIN`: undecided. `ERESTARTSYS`, `EINTR`: a signal.
+    /// Waits up to the given number of jiffies for the decision between SDP and TCP; returns the
+    /// protocol. `EAGAIN`: undecided. `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
-    /// As `chosen`, but cancels a connect attempt by SDP. `ERESTARTSYS`: TCP is taking over.
+    /// Cancels a connect attempt by SDP, and returns the protocol. `ERESTARTSYS`: switching to TCP.
     pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,
     /// Releases the port if the socket has no connection and no connect attempt.
     pub(crate) leave_port: fn(&Sock<T>),

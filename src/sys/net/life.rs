@@ -14,7 +14,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<T: Family> Sock<T> {
-    /// Makes a socket with the options of this listener, as TCP does on a SYN. The new sock has no
+    /// Makes a socket with this listener's options, as TCP does on a SYN. The sock has no
     /// descriptor yet.
     pub(crate) fn child(&self) -> Result<ARef<Self>> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
@@ -36,8 +36,7 @@ impl<T: Family> Sock<T> {
         };
         // SAFETY: By the requirements.
         if let Err(e) = unsafe { Self::furnish(sk) } {
-            // SAFETY: No other reference exists; without the destructor, only the C part is cleaned
-            // up.
+            // SAFETY: No other reference exists; without the destructor, only the C part is freed.
             unsafe {
                 (*sk.as_ptr()).sk_destruct = None;
                 c::sdp_h_sock_discard(sk.as_ptr());
@@ -58,12 +57,12 @@ impl<T: Family> Sock<T> {
         // a request from a device in that namespace.
         let net = unsafe { Net::from_raw((*sk.as_ptr()).__sk_common.skc_net.net) };
         let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
-        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. The
-        // data does not move, and nothing else uses it until the destructor has dropped it.
+        // SAFETY: The object has the size of `Sock<T>`, so the data is at this offset in the
+        // object. The data does not move, and has no other user until the destructor drops it.
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
         data.write_pin_init(T::init(&netns))?;
-        // SAFETY: The object has space for the data. From now on the destructor drops all.
+        // SAFETY: The object has space for the data. From now on the destructor drops all parts.
         unsafe {
             sk.as_ptr()
                 .byte_add(Self::NETNS_OFFSET)
@@ -74,8 +73,8 @@ impl<T: Family> Sock<T> {
         Ok(())
     }
 
-    /// Releases a socket that never had a descriptor. Otherwise, and on later calls, only drops the
-    /// reference.
+    /// Releases a socket that never had a descriptor. For other sockets, and on later calls, only
+    /// drops the reference.
     pub(crate) fn discard(me: ARef<Self>) {
         // SAFETY: The reference is handed over to the C function, which drops it.
         unsafe { c::sdp_h_child_discard(ARef::into_raw(me).as_ptr().cast()) }
@@ -97,7 +96,7 @@ unsafe fn of_item<T: Family>(item: *mut c::work_struct, at: usize) -> ARef<Sock<
 /// `work` is the work item of a sock of the family, queued with a reference that the caller owns.
 pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The work item belongs to a sock of the family, and was queued with a reference that
-    // is now owned here.
+    // this function now owns.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, work)) };
     sk.charged(|| (T::OPS.work)(&sk, sk.take_jobs()));
 }
@@ -106,7 +105,8 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
 ///
 /// # Safety
 ///
-/// Same requirements as `work`, with the timer's work item.
+/// `work` is the timer's work item of a sock of the family, queued with a reference that the caller
+/// owns.
 pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The timer is that of a sock of this family, with a reference.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, timer)) };

@@ -85,7 +85,7 @@ impl<'a> SendMsg<'a> {
     /// Returns the number of bytes before the next [run](SendMsg::run) of at least `least` bytes;
     /// stops after the run that reaches `most`.
     pub(crate) fn short(&self, most: usize, least: usize) -> usize {
-        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        // SAFETY: By the invariants the iterator is valid and exclusive to the call.
         unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
     }
 
@@ -95,10 +95,10 @@ impl<'a> SendMsg<'a> {
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Pins the pages of the next `most` bytes without consuming the bytes. Pins fewer bytes if
-    /// they are in several [runs](SendMsg::run). May sleep in a page fault.
+    /// Pins the pages of the next `most` bytes without consuming the bytes. Pins only the bytes of
+    /// the first [run](SendMsg::run). May sleep in a page fault.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
-        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        // SAFETY: By the invariants the iterator is valid, a source, and exclusive to the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
     }
 
@@ -110,7 +110,7 @@ impl<'a> SendMsg<'a> {
     /// Adds the pages of the next bytes to `pages` while the bytes continue those in `pages`.
     /// Consumes no bytes. Does not sleep. Returns the number of bytes.
     pub(crate) fn add_pages(&self, pages: &mut Pages, most: usize) -> usize {
-        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        // SAFETY: By the invariants the iterator is valid, a source, and exclusive to the call.
         unsafe { pages.add(&raw const (*self.msg).msg_iter, most) }
     }
 
@@ -217,7 +217,7 @@ impl<'a> RecvMsg<'a> {
     }
 
     fn iter(&mut self) -> &mut IovIterDest<'a> {
-        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        // SAFETY: By the invariants the iterator is a valid destination, exclusive to the call.
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
@@ -228,7 +228,7 @@ impl<'a> RecvMsg<'a> {
     /// Returns address and length of the next bytes, up to `most` and the end of their segment;
     /// `None` if they are not program memory.
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
-        // SAFETY: By the invariants the iterator is valid, and ours for the call.
+        // SAFETY: By the invariants the iterator is valid, and exclusive to the call.
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }.next()
     }
 
@@ -236,7 +236,7 @@ impl<'a> RecvMsg<'a> {
     /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
     /// received into these pages.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
-        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        // SAFETY: By the invariants the iterator is a valid destination, exclusive to the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
     }
 
@@ -248,7 +248,7 @@ impl<'a> RecvMsg<'a> {
     /// Copies `len` bytes of pages from `offset` on to the caller, without a page fault. Returns
     /// fewer bytes if the caller's memory is not present.
     pub(crate) fn give_pages(&mut self, from: &Pages, offset: usize, len: usize) -> usize {
-        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        // SAFETY: By the invariants the iterator is a valid destination, exclusive to the call.
         unsafe { from.give(&raw mut (*self.msg).msg_iter, offset, len) }
     }
 
@@ -264,7 +264,7 @@ impl<'a> RecvMsg<'a> {
 ///
 /// # Invariants
 ///
-/// `pipe` is that of a splice_read call in progress, whose caller keeps others from changing it.
+/// `pipe` is the pipe of a splice_read call in progress, and no other task changes the pipe.
 pub(crate) struct PipeSink {
     pub(super) pipe: *mut c::pipe_inode_info,
     /// Number of bytes that the call still wants.
@@ -273,13 +273,12 @@ pub(crate) struct PipeSink {
 
 impl PipeSink {
     /// Adds pages of the block, whose bytes must not change while [`Block::is_shared`]. Returns 0
-    /// if the pipe is full, or the block is less than a page. Does not sleep.
+    /// if the pipe is full, or the block is smaller than a page. Does not sleep.
     pub(crate) fn give(&mut self, block: &Block, offset: usize, len: usize) -> usize {
         if block.size() < PAGE_SIZE || offset.saturating_add(len) > block.size() {
             return 0;
         }
-        // SAFETY: By the invariants the pipe is valid; the block consists of whole pages, and has
-        // those bytes.
+        // SAFETY: By the invariants the pipe is valid; the block has whole pages and these bytes.
         let n = unsafe { c::sdp_h_pipe_give(self.pipe, block.start().cast(), offset, len) };
         self.left = self.left.saturating_sub(n);
         n

@@ -2,7 +2,7 @@
 
 //! Safe types for the objects of the kernel's network stack.
 //!
-//! One file for each C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`,
+//! Each C object has one file: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`,
 //! [`message`] a `struct msghdr`, [`notice`] a `struct ubuf_info`. [`family::Family`] contains the
 //! functions that `proto` and `proto_ops` call through [`proto`] and [`calls`]; [`registration`]
 //! registers them. [`tcp`] is the TCP socket of an `IPPROTO_SDP` descriptor. [`netns`] contains the

@@ -45,9 +45,9 @@ pub(crate) enum ProcFile<P: PerNet> {
     /// and disappear while the file is read.
     Rows {
         heading: fn(&SeqFile),
-        /// Returns the object with the lowest address from this one on.
+        /// Returns the object with the lowest address that is not below the given address.
         next: fn(&P, usize) -> Option<ARef<P::Row>>,
-        /// Writes a row; may write nothing. The number counts objects from 0 on.
+        /// Writes a row; may write nothing. The number is the index of the object, from 0 on.
         show: fn(&P::Row, i64, &SeqFile),
     },
 }
@@ -155,7 +155,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         Ok(p) => p,
         Err(e) => return e.to_errno(),
     };
-    // SAFETY: Called for that namespace.
+    // SAFETY: `init` was called for this namespace.
     let slot = unsafe { area::<P>(net) };
     let held = Held {
         of: TypeId::of::<P>(),
@@ -164,7 +164,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     };
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
-    // SAFETY: Initialised above, dropped below at the earliest. The namespace is alive.
+    // SAFETY: The data was initialised above, and is dropped below or later. The namespace is
+    // alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: The namespace is alive; `exit` or the cleanup below removes the files.
     let started = unsafe { create::<P>(net) }.and_then(|()| {
@@ -179,7 +180,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         }
     });
     if let Err(e) = started {
-        // SAFETY: Initialised above, and not published.
+        // SAFETY: The slot was initialised above, and is not published.
         unsafe { ptr::drop_in_place(slot) };
         return e.to_errno();
     }
@@ -258,7 +259,7 @@ unsafe extern "C" fn show<P: PerNet>(seq: *mut c::seq_file, _: *mut c_void) -> i
 
 /// # Safety
 ///
-/// Same requirements as `show`; `line` points to `len` bytes.
+/// Called by the C side with an open file that `create` has made; `line` points to `len` bytes.
 unsafe extern "C" fn write<P: PerNet>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
     // SAFETY: The C side passes an open file from `create`, and a copy of the bytes.
     let (of, line) = unsafe {
@@ -280,11 +281,10 @@ const HEADING: *mut c_void = ptr::without_provenance_mut(1);
 ///
 /// # Safety
 ///
-/// Same requirements as `show`.
+/// Called by the C side with a seq_file of a file that `create` has made.
 unsafe fn current<P: PerNet>(seq: *mut c::seq_file) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file made by `create`. The file is open for this
-    // call, and its removal waits for the call. The private data is an `sdp_h_rows`, for one call
-    // at a time.
+    // call, and its removal waits for the call. The private data is an `sdp_h_rows` of one call.
     let (rows, of, contents) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
         let of = held::<P>(Net::from_raw(c::seq_file_net(seq)));
@@ -305,7 +305,7 @@ unsafe fn current<P: PerNet>(seq: *mut c::seq_file) -> *mut c_void {
 
 /// # Safety
 ///
-/// Same requirements as `show`.
+/// Called by the C side with a seq_file of a file that `create` has made.
 unsafe extern "C" fn start<P: PerNet>(seq: *mut c::seq_file, pos: *mut i64) -> *mut c_void {
     // SAFETY: The C side passes a seq_file of a file from `create`, and a number.
     unsafe {
@@ -319,13 +319,13 @@ unsafe extern "C" fn start<P: PerNet>(seq: *mut c::seq_file, pos: *mut i64) -> *
 
 /// # Safety
 ///
-/// Same requirements as `show`; `v` came from `start` or `next`, and is consumed.
+/// Called by the C side with a seq_file from `create`; consumes `v`, a result of `start` or `next`.
 unsafe extern "C" fn next<P: PerNet>(
     seq: *mut c::seq_file,
     v: *mut c_void,
     pos: *mut i64,
 ) -> *mut c_void {
-    // SAFETY: By the requirements, and as in `start`.
+    // SAFETY: The C side passes a seq_file from `create`, and an object, which `stop` drops.
     unsafe {
         *pos = (*pos).saturating_add(1);
         if v != HEADING {
@@ -348,7 +348,7 @@ unsafe extern "C" fn stop<P: PerNet>(_: *mut c::seq_file, v: *mut c_void) {
 
 /// # Safety
 ///
-/// Same requirements as `show`; `v` came from `start` or `next`.
+/// Called by the C side with a seq_file from `create`; `v` is a result of `start` or `next`.
 unsafe extern "C" fn row<P: PerNet>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
     // SAFETY: The C side passes a seq_file of a file from `create`. `current` has taken the
     // reference, and `stop` drops it. `index` is the number of the row, and 0 for the heading.

@@ -35,7 +35,7 @@ impl NewValue<'_> {
 
     /// Returns the value as an integer.
     ///
-    /// Errors: `EINVAL`: shorter than an integer. `EFAULT`.
+    /// Errors: `EINVAL`: the value is shorter than an integer. `EFAULT`.
     pub(crate) fn int(&self) -> Result<i32> {
         if (self.len as usize) < size_of::<i32>() {
             return Err(EINVAL.into());
@@ -122,14 +122,16 @@ impl OldValue<'_> {
     /// Reads the option by the shared code of IP sockets, which returns the right errnos for
     /// unknown levels, too. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
-        // SAFETY: As for `NewValue::forward`; the pointers are the arguments of this call.
+        // SAFETY: The sock is an inet_sock, as for `NewValue::forward`; the pointers are the
+        // arguments of this call.
         kernel::error::to_result(unsafe {
             c::sdp_h_getsockopt(sk.raw(), level, name, self.value, self.len)
         })
     }
 }
 
-// SAFETY: Integers, and bit fields in whole integers. There is no padding between or behind them.
+// SAFETY: The structure contains integers, and bit fields in whole integers. There is no padding
+// between or behind them.
 unsafe impl AsBytes for c::tcp_info {}
-// SAFETY: Integers of the same size.
+// SAFETY: The structure contains integers of one size.
 unsafe impl AsBytes for c::sdp_info {}

@@ -14,7 +14,7 @@ use kernel::types::Opaque;
 /// Parameters of a network namespace; the module's parameters apply where the owner has set none.
 pub(crate) struct Params(Opaque<c::sdp_h_params>);
 
-// SAFETY: The integers are accessed by single volatile accesses.
+// SAFETY: Each access to an integer is a single volatile access.
 unsafe impl Sync for Params {}
 
 impl Params {
@@ -24,7 +24,7 @@ impl Params {
 
     /// Returns how many times 0 was written to `ipproto_memory`.
     pub(crate) fn forgotten(&self) -> i32 {
-        // SAFETY: As in `of_module!`, for an object that lives as long as `self`.
+        // SAFETY: The field is an integer that may change at any time, and lives as long as `self`.
         let own = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).forgotten) };
         forgotten().wrapping_add(own)
     }

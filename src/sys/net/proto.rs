@@ -115,7 +115,7 @@ unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
         return -EINVAL.0;
     };
     // SAFETY: Called by the core with a new sock of the protocol, whose descriptor belongs to the
-    // call. If this fails, the core calls `destroy` and drops the last reference.
+    // call. If this function fails, the core calls `destroy` and drops the last reference.
     let r = unsafe {
         to_result(c::sdp_h_ipproto_init(sk, Some(work::<T>), Some(timer::<T>)))
             .and_then(|()| Sock::<T>::furnish(new))

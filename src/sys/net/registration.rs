@@ -19,7 +19,7 @@ use kernel::str::CStr;
 /// # Invariants
 ///
 /// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered,
-/// and `IPPROTO_SDP` if `ipproto` is set. The object is unique, like `_namespaces`.
+/// and `IPPROTO_SDP` if `ipproto` is set. The object is unique, like its `_namespaces`.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
@@ -73,8 +73,7 @@ impl<T: Family> Families<T> {
             // INVARIANT: One more protocol is registered.
             me.protos = n;
         }
-        // With ipv6.disable=1, IPv6 has no addresses and routes. SAFETY: Reads a setting of the
-        // kernel.
+        // With ipv6.disable=1, IPv6 has no addresses and routes. SAFETY: Reads a kernel setting.
         let six = unsafe { c::ipv6_mod_enabled() };
         let versions = if six { 2 } else { 1 };
         for (n, (f, number)) in (1..=versions).zip(families.iter_mut().zip(FAMILIES)) {
@@ -93,8 +92,8 @@ impl<T: Family> Families<T> {
             // INVARIANT: One more family is registered.
             me.families = n;
         }
-        // SAFETY: All protocols are registered; `drop` unregisters this one first. `Families` is
-        // unique. INVARIANT: `sdp_h_ipproto_register` has returned true.
+        // SAFETY: All protocols are registered; `drop` unregisters `IPPROTO_SDP` first. `Families`
+        // is unique. INVARIANT: `sdp_h_ipproto_register` has returned true.
         me.ipproto = unsafe { register_ipproto() }?;
         Ok(me)
     }
@@ -103,11 +102,11 @@ impl<T: Family> Families<T> {
 impl<T: Family> Drop for Families<T> {
     fn drop(&mut self) {
         if self.ipproto {
-            // SAFETY: Registered, by the invariants.
+            // SAFETY: By the invariants this number is registered.
             unsafe { c::sdp_h_ipproto_unregister() }
         }
         for number in FAMILIES.into_iter().take(self.families) {
-            // SAFETY: Registered, by the invariants.
+            // SAFETY: By the invariants this number is registered.
             unsafe { c::sock_unregister(number.into()) };
         }
         // Workers may still drop the last references of closed sockets. SAFETY: The workqueue
@@ -115,7 +114,7 @@ impl<T: Family> Drop for Families<T> {
         // work: each holds a reference to the module, or is freed with its last work item.
         unsafe { kernel::bindings::drain_workqueue(c::sdp_h_wq) };
         for i in 0..self.protos {
-            // SAFETY: Registered, by the invariants; no sock of the protocol exists.
+            // SAFETY: By the invariants the protocol is registered; no sock of the protocol exists.
             unsafe { c::proto_unregister((&raw mut c::sdp_h_proto).cast::<c::proto>().add(i)) };
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
         // SAFETY: A socket with these operations has a sock of the module's family, and holds it.
         Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
     };
-    // SAFETY: Held by the lookup.
+    // SAFETY: The lookup holds the file.
     unsafe { kernel::bindings::fput(file.cast()) };
     sock
 }
@@ -71,7 +71,7 @@ pub(crate) fn source<R>(
 
 /// Calls `f` with a receive buffer of the process: `len` bytes at `address`.
 ///
-/// Errors: `EFAULT`: outside of any process's address space.
+/// Errors: `EFAULT`: the range exceeds any process's address space.
 pub(crate) fn destination<R>(
     address: usize,
     len: usize,

@@ -117,8 +117,7 @@ impl<'a> Tcp<'a> {
 
     /// # Safety
     ///
-    /// `sk` is a sock of the family. If the descriptor has a TCP socket, it is not released during
-    /// `'a`.
+    /// `sk` is a sock of the family. The TCP socket of the descriptor, if any, outlives `'a`.
     unsafe fn of(sk: *mut c::sock) -> Option<Self> {
         // SAFETY: The requirements exclude a release; the pointer only changes for the release.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
@@ -204,7 +203,7 @@ impl<'a> Tcp<'a> {
         to_result(unsafe { c::sdp_h_tcp_pre_connect(self.socket, name.as_mut_ptr(), len) })
     }
 
-    /// Begins to connect without the hooks of `pre_connect`. Errors are stored in the socket.
+    /// Starts connect(2) without the hooks of `pre_connect`. Errors are stored in the socket.
     pub(crate) fn begin(&self, name: &Name) {
         let mut name = *name;
         // SAFETY: By the invariants the socket is alive.
@@ -232,7 +231,7 @@ impl<'a> Tcp<'a> {
         // SAFETY: By the invariants the socket is alive, and its sock is TCP's.
         let sk = unsafe { (*self.socket).sk.cast::<c::tcp_sock>() };
         // the count includes the SYN once the peer has acknowledged it
-        // SAFETY: As above; the kernel reads the field by READ_ONCE.
+        // SAFETY: By the invariants the socket is alive; the kernel reads the field by READ_ONCE.
         unsafe { ptr::read_volatile(&raw const (*sk).bytes_acked) != 0 }
     }
 
@@ -325,7 +324,7 @@ impl SockCore {
     }
 
     /// Copies address, port, the flags of bind(2) and the bound interface from the TCP socket, or
-    /// undoes that. Returns the address. Context: socket lock held.
+    /// undoes the copy. Returns the address. Context: socket lock held.
     pub(crate) fn share_name(&self, tcp: Option<&Tcp<'_>>) -> Address {
         let v6 = self.is_v6();
         let local = tcp.map_or(Address::any(v6), |tcp| tcp.local(v6));

@@ -12,11 +12,10 @@
 //!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
 //! ```
 //!
-//! Pinning may wait for the program's memory without limit. So that no step waits for a program
-//! while a device is held, a block holds the device only from `map` to `release`.
+//! Pinning may wait for the program's memory without limit. A block holds the device only from
+//! `map` to `release`, so that no step waits for a program while a device is held.
 //!
-//! While the device or the peer may access the memory, the [`super::send::SendQueue`] owns the
-//! block.
+//! While the device or the peer may access the memory, the [`super::send::SendQueue`] owns it.
 
 use super::super::deferred::{Destroy, DropInWorker};
 use super::super::pin::Pages;
@@ -80,8 +79,7 @@ impl<T> Block<T> {
         self.change(add).unwrap_or(0)
     }
 
-    /// Releases the pages, and allocates kernel pages with the same bytes. Context: process, may
-    /// sleep.
+    /// Releases the pages, and allocates kernel pages with the same bytes. Context: may sleep.
     ///
     /// # Errors
     ///
@@ -124,8 +122,8 @@ impl<T> Block<T> {
     }
 
     /// Maps the pinned pages for the device, if there is one. With `for_peer`, or on iWARP for
-    /// writing, the peer can be given access once. Context: process, may sleep, but does not wait
-    /// for a program.
+    /// writing, the peer can be given access once. Context: may sleep, but does not wait for a
+    /// program.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@
 //!
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. Buffers
 //! are reused: allocating and mapping a buffer costs more than most messages. A buffer is mapped by
-//! one [`Mapper`], in one direction at a time. The handle of its mapping does not pin the device.
+//! one [`Mapper`], in one direction at a time. The handle of a mapping does not keep the device.
 
 use super::super::pages::{Block, Memory};
 use super::mapper::{Mapper, Mapping};

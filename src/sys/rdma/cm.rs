@@ -95,7 +95,7 @@ impl OwnedCmId {
             let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), context) };
             RawId::Ib(NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?)
         };
-        // SAFETY: Made above, and destroyed by the drop of the result.
+        // SAFETY: The id was made above, and the drop of the result destroys the id.
         // INVARIANT: As before.
         Ok(Self::with(unsafe { CmId::new(id) }, events, device))
     }
@@ -169,7 +169,7 @@ impl OwnedCmId {
     ///
     /// # Safety
     ///
-    /// Called from the same callback.
+    /// Called from the callback that has called [`OwnedCmId::adopt`].
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Ids and events of the connection managers of InfiniBand and RoCE (`ib_cm`) and of iWARP
-//! (`iw_cm`).
+//! Ids and events of the connection managers of InfiniBand, RoCE (`ib_cm`) and iWARP (`iw_cm`).
 //!
 //! On iWARP, a REQ is an MPA request, a REP is an MPA reply, a DREQ is a CLOSE of `iw_cm` (a FIN).
 
@@ -33,7 +32,7 @@ pub(crate) mod reason {
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
     /// The consumer rejects the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
-    /// The peer had an older connection with the queue pair of that number, and has dropped it.
+    /// The peer had an older connection with the same QP number, and has dropped that connection.
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The path MTU is larger than that of the peer's port.
     pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
@@ -104,7 +103,7 @@ impl CmId {
     ///
     /// The id is alive while the result exists, or until [`CmId::destroy`].
     pub(super) unsafe fn new(raw: RawId) -> Self {
-        // INVARIANT: Promised by the caller.
+        // INVARIANT: The caller guarantees that the id is alive.
         CmId(raw)
     }
 
@@ -120,12 +119,12 @@ impl CmId {
     /// The id's manager does not call back during this call.
     pub(super) unsafe fn set_context(&self, context: *mut c_void) {
         match self.0 {
-            // SAFETY: By the invariants the id is alive. The caller promises the rest.
+            // SAFETY: By the invariants the id is alive. The caller ensures that no callback runs.
             RawId::Ib(mut id) => unsafe {
                 id.as_mut().context = context;
                 id.as_mut().cm_handler = Some(on_event);
             },
-            // SAFETY: By the invariants the id is alive. The caller promises the rest.
+            // SAFETY: By the invariants the id is alive. The caller ensures that no callback runs.
             RawId::Iw(mut id) => unsafe {
                 id.as_mut().context = context;
                 id.as_mut().cm_handler = Some(on_iw_event);
@@ -140,9 +139,9 @@ impl CmId {
     /// The id is the caller's, and is not used again. Not called in a callback of the id.
     pub(super) unsafe fn destroy(&self) {
         match self.0 {
-            // SAFETY: Promised by the caller.
+            // SAFETY: The caller guarantees that the id is alive.
             RawId::Ib(id) => unsafe { c::ib_destroy_cm_id(id.as_ptr()) },
-            // SAFETY: Promised by the caller.
+            // SAFETY: The caller guarantees that the id is alive.
             RawId::Iw(id) => unsafe { c::iw_destroy_cm_id(id.as_ptr()) },
         }
     }
@@ -227,7 +226,7 @@ unsafe fn pass_on(id: RawId, context: *mut c_void, event: CmEvent<'_>) -> c_int 
         // SAFETY: The context belongs to an `OwnedCmId`, which is freed only after the id is
         // destroyed. Destroying the id waits for this call.
         let events = unsafe { &*context.cast::<Arc<dyn CmEvents>>() };
-        // SAFETY: Promised by the caller.
+        // SAFETY: The caller guarantees that the id is alive.
         events.clone().event(&unsafe { CmId::new(id) }, event);
     }
     // 0: the manager must not destroy the id; the `OwnedCmId` destroys it.
@@ -283,7 +282,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
     let what = match (event.event, event.status) {
         (c::iw_cm_event_type_IW_CM_EVENT_CONNECT_REPLY, 0) => {
             data = iw_cm::data(event);
-            // the value as seen by the peer, or by this end: the smaller value is right for both
+            // drivers report the peer's value or that of this end: the smaller one fits both
             let reads = event.ird.min(event.ord);
             CmEvent::Reply {
                 data: &data,
@@ -296,7 +295,7 @@ pub(super) extern "C" fn on_iw_event(id: *mut c::iw_cm_id, event: *mut c::iw_cm_
             [0, 0, 0, 0] if status.wrapping_neg() == ECONNRESET.0 => {
                 CmEvent::Rejected(reason::NO_REPLY)
             }
-            // without private data: TCP, or another consumer
+            // without private data: a TCP listener, or another consumer
             [0, 0, 0, 0] => CmEvent::Rejected(reason::NO_SERVICE),
             why => CmEvent::Rejected(u32::from_be_bytes(why)),
         },

@@ -2,15 +2,15 @@
 
 //! Completion queues.
 //!
-//! A completion queue: [`Cq::take`] polls it, [`Cq::arm`] arms it. Only this type tracks whether
-//! the queue is armed. Drivers differ if completions exist at arming: some arm and report the
-//! completions, some report them without arming, and some arm and call back at once. All drivers
-//! call back for the next completion after an arming call that reports no completions. So the queue
-//! counts as armed only if arming reports no completions; otherwise the queue is polled and armed
+//! A [`Cq`] is a completion queue, polled by [`Cq::take`] and armed by [`Cq::arm`]. Only this type
+//! tracks whether the queue is armed. Drivers differ if completions exist at arming: some arm and
+//! report the completions, some report them without arming, and some arm and call back at once. All
+//! drivers call back for the next completion after an arming call that reports no completions. The
+//! queue counts as armed only if arming reports no completions; otherwise it is polled and armed
 //! again.
 //!
-//! A queue serves one endpoint after another. Completions between [`Cq::end`] and [`Cq::begin`] are
-//! not notified.
+//! A queue serves one endpoint after another. Completions from [`Cq::end`] to [`Cq::begin`] are not
+//! notified.
 
 use super::super::bindings as c;
 use super::super::vec::filled;
@@ -33,8 +33,8 @@ const BATCH: usize = 8;
 const NEXT: u32 =
     c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
 
-/// Receiver of the events of an endpoint. Context: any, usually with interrupts disabled and driver
-/// locks held.
+/// Receiver of an endpoint's events. Context: any, usually with interrupts off and driver locks
+/// held.
 pub(crate) trait EndpointEvents: Send + Sync + 'static {
     /// Notifies the endpoint of completions of sends (`sent`) or receives, which may have been
     /// polled already. The function must not poll.
@@ -109,7 +109,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     // SAFETY: `Cq::new` made the context. The context is freed after the CQ is destroyed, when
     // every call of this function has ended.
     let context = unsafe { &*context.cast::<State>() };
-    // ordered before the notification
+    // clears the flag before the notification
     context.armed.xchg(0, Full);
     context.notify();
 }

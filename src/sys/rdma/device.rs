@@ -43,7 +43,7 @@ struct Device {
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
     /// Held while a software device resets a QP. rxe polls until the QP's tasks have finished. Many
-    /// resets at once, or one with the priority of a rescuer thread, would keep these tasks from
+    /// resets at once, or one with a rescuer thread's priority, would keep these tasks from
     /// running.
     #[pin]
     resets: Mutex<()>,
@@ -71,7 +71,7 @@ unsafe impl Sync for Device {}
 ///
 /// # Invariants
 ///
-/// Counts for one of `uses`.
+/// Each `DeviceRef` counts as one of `uses`.
 pub(crate) struct DeviceRef(Arc<Device>);
 
 impl Clone for DeviceRef {
@@ -165,7 +165,7 @@ impl DeviceRef {
 
     /// Returns true if a port supports connections in the given network namespace.
     pub(crate) fn can_connect(&self, port: u32, net: &Net) -> bool {
-        // SAFETY: By the invariants the device is registered, and it has the port; the namespace is
+        // SAFETY: By the invariants the device is registered, with that port; the namespace is
         // alive.
         self.has_port(port) && unsafe { c::sdp_h_can_connect(self.raw(), port, net.as_raw()) }
     }
@@ -184,8 +184,7 @@ impl DeviceRef {
     /// Returns the code of the port's MTU: 1 stands for 256 bytes, 5 for 4096.
     pub(crate) fn port_mtu(&self, port: u32) -> Result<u8> {
         let mut attr = c::ib_port_attr::default();
-        // SAFETY: By the invariants the device is registered. The function checks the port and
-        // fills in `attr`.
+        // SAFETY: By the invariants the device is registered. The function checks the port.
         to_result(unsafe { c::ib_query_port(self.raw(), port, &mut attr) })?;
         Ok(attr.active_mtu as u8)
     }
@@ -198,8 +197,8 @@ impl DeviceRef {
         Ok(index)
     }
 
-    /// Returns the maximum number of RDMA READs in flight of a QP, as responder and initiator:
-    /// at most 4.
+    /// Returns the maximum number of RDMA READs in flight of a QP, at most 4 as responder and as
+    /// initiator.
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 4)).unwrap_or(0)
@@ -286,7 +285,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: Registered by `new`, once.
+        // SAFETY: `new` has registered the client, once.
         unsafe { c::ib_unregister_client(CLIENT.0.get()) };
     }
 }

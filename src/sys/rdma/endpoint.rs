@@ -3,8 +3,8 @@
 //! A QP with all its resources.
 //!
 //! An [`Endpoint`] is one end of a connection at the device: the QP, its own PD (so that no other
-//! connection's peer can reach its registered memory), a CQ for receives and one for sends, and the
-//! posted memory.
+//! connection's peer can reach its registered memory), a CQ for receives, a CQ for sends, and the
+//! memory.
 
 use super::super::bindings as c;
 use super::super::debug::debug;
@@ -56,8 +56,7 @@ pub(crate) struct QueueSet {
     pd: Arc<Pd>,
 }
 
-// SAFETY: No part is tied to a thread, as with an endpoint; the pointers of its work requests are
-// unused.
+// SAFETY: No part is tied to a thread, as with an endpoint; pointers of work requests are unused.
 unsafe impl Send for QueueSet {}
 
 impl QueueSet {
@@ -159,7 +158,7 @@ impl<T: Send + 'static> Endpoint<T> {
             ..sizes
         };
         let receive = ReceiveQueue::new(qp.qp(), queues.receive, &mapper, &pd, events.clone());
-        // INVARIANT: Made this way above.
+        // INVARIANT: All parts were made above as the invariants require.
         Ok(Endpoint {
             send: SendQueue::new(
                 qp.qp(),

@@ -21,7 +21,7 @@ pub(super) type Id = NonNull<c::iw_cm_id>;
 pub(super) type Handler = extern "C" fn(*mut c::iw_cm_id, *mut c::iw_cm_event) -> c_int;
 
 /// Reason of a reject that means "send another request later": `iw_cm` repeats no request by
-/// itself. `ib_cm` uses 16 bits.
+/// itself. Reject reasons of `ib_cm` have only 16 bits.
 pub(crate) const BUSY: u32 = 0x1_0000;
 
 /// Returns the parameters of an MPA request or reply. The parameters refer to the private data.
@@ -48,14 +48,14 @@ pub(super) fn create(device: &DeviceRef, handler: Handler, context: *mut c_void)
 ///
 /// The id is alive, and no other task uses the id.
 pub(super) unsafe fn set_addresses(id: Id, local: &Address, remote: &Address) {
-    // SAFETY: Promised by the caller.
+    // SAFETY: The caller guarantees that the id is alive and unused.
     let id = unsafe { &mut *id.as_ptr() };
     id.local_addr = netns::sockaddr_with_port(local);
     id.remote_addr = netns::sockaddr_with_port(remote);
     id.set_afonly(remote.ip.is_ipv6());
 }
 
-/// Addresses to listen at: one id listens at addresses of one version of IP.
+/// Addresses to listen at, since one id listens at addresses of one IP version only.
 pub(super) const ANY: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     IpAddr::V6(Ipv6Addr::UNSPECIFIED),

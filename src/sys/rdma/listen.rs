@@ -82,7 +82,7 @@ impl ListenId {
 impl Drop for ListenId {
     fn drop(&mut self) {
         for id in self.ids.iter().flatten() {
-            // SAFETY: By the invariants this listen was not ended. The last call waits for
+            // SAFETY: By the invariants this listen has not ended. The last call waits for
             // callbacks.
             unsafe { id.destroy() };
         }
@@ -185,7 +185,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
     }
     // SAFETY: The kind of event shows that this field is in use.
     let p = unsafe { &event.param.req_rcvd };
-    // INVARIANT: By the calling convention of `ib_cm`.
+    // INVARIANT: `ib_cm` makes the id for this callback, which decides on the id.
     let incoming = Incoming {
         // SAFETY: `ib_cm` passes an id that outlives the callback, and so outlives `incoming`.
         id: unsafe { CmId::new(RawId::Ib(id)) },
@@ -234,9 +234,9 @@ extern "C" fn on_iw_request<L: Listener>(
     }
     // SAFETY: `iw_cm` passes a live id with the listener's context.
     let (device, port) = unsafe { ((*id.as_ptr()).device, (*id.as_ptr()).context.addr()) };
-    // the value as seen by the peer, or by this end: the smaller value is right for both
+    // drivers report the peer's value or that of this end: the smaller one fits both
     let reads = event.ird.min(event.ord);
-    // INVARIANT: By the calling convention of `iw_cm`.
+    // INVARIANT: `iw_cm` makes the id for this callback, which decides on the id.
     let incoming = Incoming {
         // SAFETY: `iw_cm` passes an id that outlives the callback, and so outlives `incoming`.
         id: unsafe { CmId::new(RawId::Iw(id)) },

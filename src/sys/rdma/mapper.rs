@@ -26,7 +26,7 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 const SPARE: usize = 8;
 /// Slots for the first blocks of a connection: its receive buffers and headers.
 const FIRST_AREAS: usize = 16;
-/// Twice the number of messages in a receive queue.
+/// Maximum number of slots: twice the number of messages in a receive queue.
 const MOST_AREAS: usize = 2 * 4096;
 
 /// A block mapped for a device.
@@ -140,7 +140,8 @@ impl Mapper {
             area.unmap(&device);
             ENOMEM
         })?;
-        // INVARIANT: The area is stored. Without memory for the `Arc`, the area is dropped.
+        // INVARIANT: The slot `place` stores the area. Without memory for the `Arc`, the area is
+        // dropped.
         let mapping = Mapping {
             mapper: self.clone(),
             place,
@@ -196,8 +197,8 @@ impl Mapper {
     }
 }
 
-/// Owner of the mappings of a [`Mapper`]. Dropped in process context, after the QP was destroyed:
-/// unmaps everything.
+/// Owner of the mappings of a [`Mapper`]. The drop unmaps everything, in process context after the
+/// QP was destroyed.
 pub(crate) struct MapperOwner {
     mapper: Arc<Mapper>,
     device: DeviceRef,

@@ -215,7 +215,7 @@ impl SgMapping {
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered. `EINVAL`: no page is mapped, or they do not fit the region.
+    /// `EBUSY`: registered. `EINVAL`: no page is mapped, or the pages do not fit the region.
     /// `EOPNOTSUPP`: the device has no memory regions. `ENOMEM`.
     pub(super) fn describe(&mut self) -> Result {
         if self.is_registered() {

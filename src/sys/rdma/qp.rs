@@ -19,8 +19,8 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Pause between attempts to destroy a QP if the destruction cannot be retried later.
 const PAUSE: Delta = Delta::from_millis(100);
-/// Code of the delay after which the peer repeats a message that found no receive buffer (IBA table
-/// 45): 0.64 ms.
+/// Code of the delay after which the peer repeats a message that found no buffer (IBA table 45):
+/// 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
 /// Handle of a QP that may have been destroyed.
@@ -72,7 +72,7 @@ impl OwnedQp {
     ) -> Self {
         // SAFETY: The QP is alive; its number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        // INVARIANT: Guaranteed by the caller.
+        // INVARIANT: The caller passes a QP of `device`.
         let Ok(qp) = place.pin_init_with(pin_init!(QueuePair {
             raw,
             number,
@@ -119,7 +119,7 @@ impl OwnedQp {
         };
         let mask = c::ib_qp_attr_mask_IB_QP_STATE as i32;
         let _one = self.qp.device.lock_resets();
-        // SAFETY: The QP exists, by the requirements. `attr` is initialised and may be written to.
+        // SAFETY: By the requirements the QP exists. `attr` is initialised and may be written to.
         unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
 
@@ -137,7 +137,7 @@ impl OwnedQp {
         // within an RCU read-side section.
         self.close();
         if let Some(grace) = self.grace {
-            // SAFETY: Process context, by the requirements.
+            // SAFETY: By the requirements the context is process context.
             unsafe { c::cond_synchronize_rcu_expedited(grace) };
             // rxe schedules no task while it resets a QP: a packet that arrived then stays queued
             // and holds the QP
@@ -189,7 +189,7 @@ impl QueuePair {
         self.given_up.xchg(true, Full);
     }
 
-    /// [`QueuePair::to_error`], unless posted requests are disowned.
+    /// Calls [`QueuePair::to_error`], unless posted requests are disowned.
     pub(crate) fn flush(&self) {
         if !self.given_up.load(Relaxed) {
             self.to_error();
@@ -206,7 +206,7 @@ impl QueuePair {
         to_result(unsafe { c::ib_modify_qp(self.raw(), attr, mask) })
     }
 
-    /// RESET to INIT: receives can be posted.
+    /// Moves the QP from RESET to INIT, where receives can be posted.
     pub(crate) fn to_init(&self, port: u32, pkey_index: u16) -> Result {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_INIT,
@@ -228,7 +228,7 @@ impl QueuePair {
         self.device.is_iwarp()
     }
 
-    /// RESET to INIT, with the port and partition of a received request.
+    /// Moves the QP from RESET to INIT, with the port and partition of a received request.
     pub(crate) fn to_init_for(&self, connection: &CmId) -> Result {
         if self.device.is_iwarp() {
             return self.to_init(1, 0);
@@ -237,9 +237,9 @@ impl QueuePair {
         self.to_init(attr.port_num, attr.pkey_index)
     }
 
-    /// INIT to RTS, by RTR: the QP receives and sends. `reads_in` and `reads_out` are the maximum
-    /// numbers of the peer's and this end's RDMA READs in flight; `receive_psn` is the first PSN of
-    /// the peer, if the connection manager does not have it yet.
+    /// Moves the QP from INIT through RTR to RTS, where it receives and sends. `reads_in` and
+    /// `reads_out` are the maximum numbers of the peer's and this end's RDMA READs in flight;
+    /// `receive_psn` is the first PSN of the peer, if the connection manager does not have it yet.
     pub(crate) fn to_ready(
         &self,
         connection: &CmId,
@@ -270,7 +270,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Any state to ERR: flushes all posted requests. Context: process.
+    /// Moves the QP to ERR, which flushes all posted requests. Context: process.
     pub(crate) fn to_error(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_ERR,

@@ -17,8 +17,7 @@ use kernel::prelude::*;
 const SEND_SLOTS: u16 = 31;
 /// Maximum number of payload segments in one message.
 pub(crate) const MAX_SGES: u8 = 2;
-/// Maximum number of memory segments in one RDMA READ or WRITE, for rxe's 512 bytes of a work
-/// request.
+/// Maximum number of memory segments in an RDMA READ or WRITE: rxe's work requests have 512 bytes.
 pub(super) const GATHER: u8 = 19;
 /// Maximum size in bytes of a message that is copied for sending (inline if the device has space),
 /// and of a header.

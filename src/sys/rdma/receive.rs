@@ -23,7 +23,7 @@ pub(super) type ReceiveParts = QueueParts<Option<(Buffer, Arc<Mapping>)>, c::ib_
 /// # Invariants
 ///
 /// A receive that is posted to the device and not complete uses the buffer of its slot, through
-/// that buffer's mapping. Slots from `queued_from` on, `queued` in number, are filled and not yet
+/// that buffer's mapping. Slots from `queued_from` on, `queued` in number, are filled but not yet
 /// posted.
 pub(super) struct ReceiveQueue {
     qp: Arc<QueuePair>,

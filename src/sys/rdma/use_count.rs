@@ -21,7 +21,8 @@ impl UseCount {
         UseCount(Atomic::new(0))
     }
 
-    /// Adds the first use; the caller ensures that no use exists. Users see its earlier writes.
+    /// Adds the first use; the caller ensures that no use exists. Users see the caller's earlier
+    /// writes.
     pub(super) fn begin(&self) {
         self.0.xchg(1, Full);
     }
@@ -36,7 +37,7 @@ impl UseCount {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// Adds a use unless the count is zero. Returns false if none exists.
+    /// Adds a use unless the count is zero. Returns false if no use exists.
     #[must_use]
     pub(super) fn any_more(&self) -> bool {
         let mut n = self.0.load(Relaxed);

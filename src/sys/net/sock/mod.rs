@@ -52,7 +52,8 @@ macro_rules! read_once {
 /// Writes a field that `read_once` reads (`WRITE_ONCE`).
 macro_rules! write_once {
     ($self:ident . $field:ident = $v:expr) => {
-        // SAFETY: As for `read_once`; readers of the field tolerate a change at any time.
+        // SAFETY: By the invariants the field lives as long as `self`; its readers tolerate
+        // changes.
         unsafe { core::ptr::write_volatile(&raw mut (*$self.raw()).$field, $v) }
     };
 }
@@ -105,7 +106,8 @@ impl SockCore {
     }
 }
 
-// SAFETY: As for `Sock`, which begins with the object; `sk_free()` uses the right size.
+// SAFETY: `sk_refcnt` counts the references, as for `Sock`, which begins with this object;
+// `sk_free()` uses the right size.
 unsafe impl AlwaysRefCounted for SockCore {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
@@ -146,7 +148,7 @@ unsafe impl<T: InNet> Send for Sock<T> {}
 // SAFETY: As above.
 unsafe impl<T: InNet> Sync for Sock<T> {}
 
-// SAFETY: `sk_refcnt` counts the references; `Sock` is freed by `sk_free()` when it drops to zero.
+// SAFETY: `sk_refcnt` counts the references; `sk_free()` frees the `Sock` when the count is zero.
 unsafe impl<T: InNet> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
@@ -180,7 +182,7 @@ impl<T: InNet> Sock<T> {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Returns the offsets in the object of the namespace's state and the socket layer's part.
+    /// Offsets in the object of the namespace's state and of the socket layer's part.
     pub(in crate::sys) const NETNS_OFFSET: usize = offset_of!(Self, netns);
     pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
 }
@@ -233,7 +235,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A value in the socket layer's part of a socket. Only the holder of the socket lock accesses it.
+/// A value in the socket layer's part of a socket, accessed only by the holder of the socket lock.
 pub(crate) struct UnderLock<T>(UnsafeCell<T>);
 
 // SAFETY: One task at a time accesses the value: the holder of a lock.
@@ -246,7 +248,7 @@ impl<T> UnderLock<T> {
 }
 
 impl<S: InNet> Sock<S> {
-    /// Returns a value of this socket.
+    /// Returns a value that the lock of this socket protects.
     ///
     /// Panics if the value or the lock is another socket's.
     #[inline]
@@ -277,11 +279,11 @@ impl<T: InNet> Unaccepted<T> {
         // SAFETY: `unaccepted` is an initialised atomic_t, which has the layout of an `Atomic`.
         let first: &Atomic<i32> =
             unsafe { Atomic::from_ptr(&raw mut (*sk.raw_helper()).unaccepted.counter) };
-        // INVARIANT: Created without a descriptor, and the value is 1 only once.
+        // INVARIANT: The sock was created without a descriptor, and `unaccepted` is 1 only once.
         (first.xchg(0, Full) != 0).then(|| Unaccepted(sk.into()))
     }
 
-    /// Returns the socket. From now on only the caller can give it a descriptor.
+    /// Returns the socket. From now on only the caller can give the sock a descriptor.
     pub(crate) fn into_sock(self) -> ARef<Sock<T>> {
         self.0
     }

@@ -16,7 +16,7 @@ impl SockCore {
         matches!(family, AF_INET6 | AF_INET6_SDP)
     }
 
-    /// Returns true for a socket of `IPPROTO_SDP`, or one accepted from such a listener.
+    /// Returns true for a socket of `IPPROTO_SDP`, or one accepted from an `IPPROTO_SDP` listener.
     pub(crate) fn is_either(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET | AF_INET6)

@@ -30,7 +30,8 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the event number for [`SockCore::sleep`]. Call this before checking the condition.
+    /// Returns the event number for [`SockCore::sleep`]. Call this function before checking the
+    /// condition.
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -54,7 +55,7 @@ impl SockCore {
         )
     }
 
-    /// [`SockCore::sleep`] as one of several waiters of which an event wakes only one.
+    /// Sleeps like [`SockCore::sleep`], as one of several waiters of which an event wakes only one.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
         slept(
             self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true),
@@ -62,7 +63,7 @@ impl SockCore {
         )
     }
 
-    /// [`SockCore::sleep`] that only a fatal signal interrupts.
+    /// Sleeps like [`SockCore::sleep`], but only a fatal signal interrupts the sleep.
     ///
     /// `EINTR`: a fatal signal. `ETIMEDOUT`: time-out.
     pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
@@ -73,7 +74,7 @@ impl SockCore {
         }
     }
 
-    /// [`SockCore::sleep`] that no signal interrupts, for short waits.
+    /// Sleeps like [`SockCore::sleep`] for a short time, but no signal interrupts the sleep.
     pub(crate) fn sleep_through(&self, seq: i32, timeout: Jiffies) {
         self.sleep_in(seq, timeout as isize, TASK_UNINTERRUPTIBLE, false);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of program memory posted to a send queue, for its work requests or for access by the
-//! peer.
+//! Blocks of program memory posted to a send queue, for work requests or for access by the peer.
 //!
-//! The queue owns a block until nothing can access it. The following accesses prove that:
+//! The queue owns a block until neither the device nor the peer can access the block. The following
+//! events end the accesses:
 //!
-//! * for READs and WRITEs of this end: their completions with any status;
-//! * for access by the peer: a successful IB_WR_LOCAL_INV (a flushed request was not executed);
-//! * otherwise: the destruction of the QP, which is the only QP in its PD.
+//! * READs and WRITEs of this end: their completions with any status;
+//! * accesses of the peer: a successful IB_WR_LOCAL_INV (a flushed request was not executed);
+//! * otherwise, the destruction of the QP, which is the only QP in its PD.
 //!
 //! On rxe, IB_WR_LOCAL_INV is not a barrier. The module invalidates the region while the peer's
 //! last accepted packet may still be copied, 4 KiB at most. A peer that follows the protocol has no
@@ -230,7 +230,7 @@ impl<T: Send + 'static> BlockTable<T> {
         Ok(place.and_then(Option::take).ok_or(ENOENT)?.block)
     }
 
-    /// Drops all blocks. The QP must be destroyed. Context: process.
+    /// Drops all blocks. The caller has destroyed the QP. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
             entry.block.drop_now();

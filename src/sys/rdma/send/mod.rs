@@ -147,8 +147,8 @@ pub(super) struct SendQueue<T: Send + 'static> {
     /// Number of probes in flight, as of the last [`SendQueue::poll`].
     pub(super) probes: u16,
     broken: bool,
-    /// Set for siw: a completion does not complete earlier requests. It may overtake that of a
-    /// READ, and TCP may still refer to the memory of unsignaled messages.
+    /// Set for siw: a completion does not complete earlier requests. A completion may overtake that
+    /// of a READ, and TCP may still refer to the memory of unsignaled messages.
     unordered: bool,
 }
 
@@ -215,8 +215,8 @@ impl<T: Send + 'static> SendQueue<T> {
         self.parts.slots.len().saturating_sub(self.taken()) as u16
     }
 
-    /// Returns the requests that the peer's adapter may not have acknowledged; returns none if the
-    /// local adapter limits retries.
+    /// Returns the requests that the peer's adapter may not have acknowledged, or none if the local
+    /// adapter limits retries.
     pub(super) fn unacknowledged(&self) -> Unacknowledged {
         match self.taken() {
             n if n == 0 || !self.pd.device().is_rxe() => Unacknowledged::Nothing,

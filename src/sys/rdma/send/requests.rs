@@ -63,7 +63,7 @@ impl<T: Send + 'static> SendQueue<T> {
         self.queue_send(message, list, flags, WrKind::Message, None)
     }
 
-    /// Queues a message whose payload is part of a block, not of `message`; it completes like a
+    /// Queues a message with payload from a block, not from `message`; it completes like a
     /// transfer.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ impl<T: Send + 'static> SendQueue<T> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: the queue is full. `EBUSY`: the peer has access. `EINVAL`: not prepared for this.
-    /// `ENOENT`: the block does not exist. `EIO`: the queue is broken.
+    /// `ENOSPC`: the queue is full. `EBUSY`: the peer has access. `EINVAL`: the block is not
+    /// prepared for a registration. `ENOENT`: the block does not exist. `EIO`: the queue is broken.
     pub(in super::super) fn register(&mut self, block: BlockId) -> Result<Key> {
         // After a packet loss rxe repeats an IB_WR_REG_MR, which fails without a preceding
         // IB_WR_LOCAL_INV (docs/kernel-notes.md).
@@ -348,7 +348,7 @@ impl<T: Send + 'static> SendQueue<T> {
         }
     }
 
-    /// Copies the SGEs of the next request to where they stay until the request is posted.
+    /// Copies the SGEs of the next request to a place where they stay until the request is posted.
     fn keep_list(&mut self, list: &[c::ib_sge]) -> Result<(*mut c::ib_sge, i32)> {
         let kept = match self.blocks.keep_list(list) {
             Some(kept) => kept,
