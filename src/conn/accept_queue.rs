@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Queue of a listener: connections ready for accept(2), and places for connections being created.
+//! Queue of a listener: connections ready for accept(2), and places reserved for new connections.
 
 use super::{SdpSock, Socket};
 use crate::sys::net::sock::Unaccepted;
@@ -11,7 +11,7 @@ use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Number of places ever reserved, in all queues: the order of reservation.
+/// Number of places ever reserved in all queues; the value orders the reservations.
 static PLACES: Atomic<u64> = Atomic::new(0);
 
 /// Key of a place. Established connections sort before reserved places.
@@ -46,7 +46,7 @@ impl Listener {
         drop(self.listening.take());
     }
 
-    /// Removes the connection that has waited longest for accept(2).
+    /// Removes and returns the connection that has waited longest for accept(2).
     pub(crate) fn take(&mut self) -> Option<Unaccepted<Socket>> {
         self.waiting = self.waiting.checked_sub(1)?;
         self.taken = self.taken.saturating_sub(1);
@@ -68,15 +68,15 @@ pub(crate) struct BacklogSlot {
 }
 
 impl BacklogSlot {
-    /// Reserves a place in the backlog, with all memory needed until accept(2). `None`: the backlog
-    /// is full, or out of memory.
+    /// Reserves a place in the backlog, with all memory needed until accept(2). Returns `None` if
+    /// the backlog is full, or out of memory.
     pub(crate) fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
         let number = PLACES.fetch_add(1, Relaxed);
         let place = RBTreeNode::new((PENDING, number), None, GFP_KERNEL).ok()?;
         let mut c = listener.connection();
         let backlog = listener.backlog() as usize;
         let l = c.listener.as_mut()?;
-        // the queue may hold one connection more than the backlog, as on TCP
+        // as in TCP, a queue may hold one connection more than its backlog
         if l.taken > backlog {
             return None;
         }
@@ -88,7 +88,7 @@ impl BacklogSlot {
         })
     }
 
-    /// Returns the place to the queue.
+    /// Gives the reserved place back to the listener's queue.
     pub(crate) fn give_back(&self) {
         let mut c = self.listener.connection();
         if let Some(l) = c.listener.as_mut() {
@@ -97,18 +97,15 @@ impl BacklogSlot {
         }
     }
 
-    /// Adds an established connection to the listener's queue, for accept(2).
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the socket has stopped listening.
+    /// Adds an established connection to the listener's queue, for accept(2). Returns `EINVAL` if
+    /// the socket has stopped listening.
     pub(crate) fn hand_over(&self, child: &SdpSock) -> Result {
         {
             let mut c = self.listener.connection();
             let l = c.listener.as_mut().ok_or(EINVAL)?;
             let place = l.places.remove_node(&(PENDING, self.number));
             let place = place.ok_or(EINVAL)?.into_reservation();
-            // under the lock: from now on upcalls of the child reach the listener's user
+            // needs the lock: from here on, upcalls of the child reach the listener's user
             let child = Unaccepted::new(child).ok_or(EINVAL)?;
             let at = (WAITING, PLACES.fetch_add(1, Relaxed));
             l.places.insert(place.into_node(at, Some(child)));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Executes the steps that close a connection, under its lock. [`closing`](super::closing) selects
-//! the step for each event. The calls and events that close a connection are in `socket/close.rs`,
-//! `socket/release.rs` and `socket/timer.rs`.
+//! Executes the steps that close a connection, under the connection's lock.
+//! [`closing`](super::closing) selects the step for each event. The calls and events that close a
+//! connection are in `socket/close.rs`, `socket/release.rs` and `socket/timer.rs`.
 
 use super::closing::{CloseAction, CloseEvent, Transition};
 use super::timers::Timer;
@@ -24,9 +24,9 @@ pub(crate) const FIN_TIME: Jiffies = seconds(60);
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
-    /// Handles an event that ends the connection or advances its closing. `error`: reported to the
-    /// program if the event ends the connection. Returns the action. The caller has to
-    /// [detach](CloseAction::Detach) the connection.
+    /// Handles an event that ends the connection or advances its closing. If the event ends the
+    /// connection, the program gets `error`. Returns the action, of which the caller executes
+    /// [`CloseAction::Detach`].
     pub(crate) fn close_on(
         &mut self,
         sk: &SdpSock,
@@ -106,7 +106,7 @@ impl Connection {
         if matches!(status, Status::Flushed) {
             self.close_on(sk, CloseEvent::Flushed, error, wakeups);
         } else if self.both_ended() {
-            // the peer may disconnect before it has acknowledged this end's DisConn
+            // a peer may disconnect before it has acknowledged this end's DisConn
             self.fin_acked(sk, wakeups);
         } else {
             self.stats.transport_errors += 1;
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Handles the end of the stream of a local peer. Further calls have no effect.
+    /// Handles the end of a local peer's stream. Repeated calls have no effect.
     pub(crate) fn take_fin(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let link = self.living_link();
         if link.is_some_and(|l| l.peer_has_finished()) && !sk.peer_has_ended() {
@@ -145,7 +145,7 @@ impl Connection {
         wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
     }
 
-    /// Handles the arrival of this end's DisConn.
+    /// Handles the peer's acknowledgement of this end's DisConn.
     pub(super) fn fin_acked(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let linger2 = self.options.linger2;
         let before = sk.state();
@@ -153,7 +153,7 @@ impl Connection {
         wakeups.add_if(sk.state() != before, Wakeup::State);
     }
 
-    /// Drops unsent data and the queue pair. Received data stays.
+    /// Drops unsent data and the queue pair. Received data stays readable.
     fn cut(&mut self, sk: &SdpSock) {
         self.rx_buffers.clear();
         self.tx.clear();

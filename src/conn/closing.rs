@@ -6,8 +6,8 @@
 //! closed first disconnects (DREQ). If no DREQ arrives, the side that closed last disconnects. Any
 //! other end of a connection is a reset: a DREQ without an SDP message.
 //!
-//! The actions are in [`close`](super::close). Independent of the kernel: `tests/host/conn`
-//! compiles this file and compares it with a second copy of the table.
+//! The actions are in [`close`](super::close). The state machine does not depend on the kernel:
+//! `tests/host/conn` compares it with a second copy of its table.
 
 use crate::sys::net::sock::State;
 
@@ -23,12 +23,12 @@ pub(crate) enum CloseEvent {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
-    /// close(2) has returned; errors cannot be reported.
+    /// close(2) has returned, so the program gets no more errors.
     Orphaned {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
-    /// The connection is reset by the program: close(2) with bytes unread, `SO_LINGER` of 0 s,
+    /// The program resets the connection: by close(2) with bytes unread, `SO_LINGER` of 0 s, or
     /// connect(2) to `AF_UNSPEC`.
     Reset,
     /// The connection has failed: a protocol violation of the peer, a work request that cannot be
@@ -44,7 +44,7 @@ pub(crate) enum CloseEvent {
     },
     /// The timeout of closing has expired.
     Deadline {
-        /// Set if the peer has received bytes since the timeout was started.
+        /// True if the peer has received bytes since the timeout was started.
         moving: bool,
     },
 }
@@ -64,7 +64,7 @@ pub(crate) enum CloseAction {
     Nothing,
     /// Queue the DisConn after the last byte.
     SendFin,
-    /// Disconnect in order: both streams have ended.
+    /// Disconnect (DREQ), since both streams have ended.
     Disconnect,
     AwaitDisconnect,
     /// Wait for the peer's DisConn (`TCP_LINGER2`).
@@ -75,13 +75,13 @@ pub(crate) enum CloseAction {
     Prolong,
     /// Drop unsent bytes and the queue pair. Received bytes stay readable.
     Cut,
-    /// As [`Self::Cut`], and disconnect.
+    /// Drop unsent bytes and the queue pair ([`Self::Cut`]), and disconnect.
     Abort,
-    /// As [`Self::Abort`], and report the error to the program.
+    /// Abort the connection ([`Self::Abort`]), and report the error to the program.
     Fail,
-    /// Disconnect: only the CM link is left.
+    /// Disconnect the CM link, which is all that is left.
     FailLink,
-    /// Drop the CM link at once: the peer will not send a reply.
+    /// Drop the CM link at once, since the peer will not reply.
     Detach,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Closing {
     orphaned: bool,
     /// Set once the peer has acknowledged the DisConn.
     fin_acked: bool,
-    /// Set once the disconnect has begun or will begin next.
+    /// Set by the step that begins the disconnect.
     teardown: bool,
 }
 
@@ -115,7 +115,7 @@ impl Closing {
         (self.fin_acked, self.teardown) = (false, false);
     }
 
-    /// Records that the socket has no descriptor (any more). Returns true the first time.
+    /// Records that the socket has no descriptor. Returns true the first time.
     pub(crate) fn orphan(&mut self) -> bool {
         !core::mem::replace(&mut self.orphaned, true)
     }
@@ -150,7 +150,7 @@ impl Closing {
                 match state {
                     FinWait1 if self.orphaned => self.await_fin(linger2),
                     FinWait1 => (FinWait2, CloseAction::Nothing),
-                    // this side has closed first
+                    // this side has closed before the peer
                     Closing => (Close, self.disconnect(CloseAction::Nothing)),
                     LastAck => (Close, CloseAction::AwaitDisconnect),
                     _ => (state, CloseAction::Nothing),
@@ -167,7 +167,7 @@ impl Closing {
             (Failed, _) => (Close, self.abort(CloseAction::Fail)),
 
             (Flushed, _) if self.teardown => (state, CloseAction::Nothing),
-            // the CM link reports the reason, unless another error is set
+            // the CM link reports the reason of the failure, unless another error is set
             (Flushed, _) => (state, self.abort(CloseAction::FailLink)),
 
             (LinkDown { .. }, Close) => (state, CloseAction::Nothing),
@@ -194,7 +194,7 @@ impl Closing {
         }
     }
 
-    /// Waits for the peer's DisConn, the only missing step of a closed socket.
+    /// Waits for the peer's DisConn, the only step that a closed socket still lacks.
     fn await_fin(&mut self, linger2: i32) -> (State, CloseAction) {
         match linger2 {
             0.. => (State::FinWait2, CloseAction::AwaitFin),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection manager's side of a connection. Checks that an upcall belongs to the current
-//! connection: the socket may have begun another one before a late upcall.
+//! Connection manager part of a connection. Checks that an upcall belongs to the current
+//! connection, since the socket may have begun another connection before a late upcall.
 
 use super::local::{Local, LocalLink, LocalRequest};
 use super::timers::Timer;
@@ -20,26 +20,26 @@ const MOST_STALE: u8 = 64;
 const MOST_MTU_STEPS: u8 = 4;
 /// Maximum number of retries of requests whose connection ended without a reply.
 const MOST_RESETS: u8 = 4;
-/// Time limit of all requests of one attempt.
+/// Time limit of all requests of one connect attempt.
 const STALE_TIME: Jiffies = seconds(24);
 
-/// Resolver and link of a connection. Protected by the connection's spinlock.
+/// Address resolver and CM link of a connection. Protected by the connection's spinlock.
 pub(crate) struct Cm {
-    /// Link of the request or reply. Dropped when no longer needed.
+    /// CM link of the connection request or reply.
     pub(crate) link: Option<Arc<CmLink<SdpSock>>>,
-    /// Resolves address and route of the peer, until the request is sent.
+    /// Resolver of the peer's address and route, until the connection request is sent.
     pub(crate) resolver: Option<Arc<Resolver<SdpSock>>>,
-    /// Request to a listener of this namespace whose backlog is full.
+    /// Request to repeat, since the backlog of the listener in this namespace was full.
     pub(crate) repeated: Option<LocalRequest>,
-    /// Destination of the last connect(2), with its interface.
+    /// Destination and interface of the last connect(2).
     target: Option<Address>,
     /// Time of the last connect(2).
     since: Jiffies,
     /// Number of rejects because of stale connections, or a full backlog.
     stale: u8,
-    /// Number of refusals of the path MTU: steps of the next request's MTU below the route's.
+    /// Number of rejects of the path MTU: steps of the next request's MTU below the route's MTU.
     pub(super) mtu_steps: u8,
-    /// Number of requests whose connection ended without a reply.
+    /// Number of requests that ended without a reply.
     resets: u8,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Detached {
 }
 
 impl Detached {
-    /// See [`CmLink::give_up`].
+    /// Allows the drop to complete without the reply to DREQ ([`CmLink::give_up`]).
     pub(crate) fn give_up(&self) {
         if let Some(link) = &self.link {
             link.give_up();
@@ -100,8 +100,9 @@ impl Cm {
     }
 
     /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`) or a stale
-    /// connection, or a request without a reply (`ECONNABORTED`). `busy`: maximum number of retries
-    /// for a full backlog. Returns the destination of the next request; `None` after too many.
+    /// connection, or a request without a reply (`ECONNABORTED`). `busy` is the maximum number of
+    /// retries for a full backlog. Returns the destination of the next request, or `None` after too
+    /// many requests.
     pub(crate) fn retry_with(&mut self, why: Errno, busy: u8) -> Option<Address> {
         let (count, most) = match why {
             EMSGSIZE => (&mut self.mtu_steps, MOST_MTU_STEPS),
@@ -116,7 +117,7 @@ impl Cm {
         self.target
     }
 
-    /// Returns the resolver with this id, if it is still the socket's current one.
+    /// Returns the socket's current resolver, if `search` is the ID of this resolver.
     pub(crate) fn resolver(&self, search: LinkId) -> Option<Arc<Resolver<SdpSock>>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
@@ -138,7 +139,7 @@ impl Cm {
 }
 
 impl SdpSock {
-    /// Handles the arrival of a local stream's end: all its bytes are in the peer's buffer.
+    /// Handles the end of a local stream, once all bytes of the stream are in the peer's buffer.
     pub(super) fn fin_arrives(&self, link: LinkId) {
         let mut c = self.connection();
         let (connection, wakeups, sk) = c.split();
@@ -161,7 +162,7 @@ impl Connection {
         self.cm.is_of(link) || self.living_link().is_some_and(|l| l.id() == link)
     }
 
-    /// Returns true if no connection, and no attempt to make one, is left.
+    /// Returns true if neither a connection nor an attempt to connect is left.
     pub(crate) fn is_idle(&self) -> bool {
         let cm = &self.cm;
         cm.link.is_none()
@@ -170,7 +171,7 @@ impl Connection {
             && self.living_link().is_none()
     }
 
-    /// Takes all objects of the connection out of the socket, to be destroyed without the lock.
+    /// Removes all objects of the connection, which the caller destroys without the lock.
     pub(crate) fn detach(&mut self) -> Detached {
         self.zcopy.with(Zcopy::lost);
         self.rx_buffers.clear();

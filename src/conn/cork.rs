@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Decides when partial messages are held back: `TCP_CORK` and `MSG_MORE`. Independent of the
-//! kernel: `tests/host/conn` compiles this file, too.
+//! Decides when partial messages are held back: `TCP_CORK` and `MSG_MORE`. The code does not depend
+//! on the kernel: `tests/host/conn` compiles it, too.
 
-/// State of held-back messages, besides the option `TCP_CORK`.
+/// State that holds messages back, in addition to the option `TCP_CORK`.
 pub(crate) struct Cork {
-    /// The last call had `MSG_MORE`.
+    /// Set if the last send call had `MSG_MORE`.
     more: bool,
-    /// Set if the queued bytes are to be sent once despite the cork.
+    /// Set if the bytes queued now are to be sent despite the cork.
     lifted: bool,
 }
 
@@ -23,17 +23,17 @@ impl Cork {
         self.more = more;
     }
 
-    /// Sends the queued bytes now, even if corked. Later bytes are held back again.
+    /// Sends the queued bytes now, even if corked. The cork holds later bytes back again.
     pub(crate) fn lift(&mut self) {
         self.lifted = true;
     }
 
-    /// Returns true if partial messages are held back. `option`: the value of `TCP_CORK`.
+    /// Returns true if partial messages are held back. `option` is the value of `TCP_CORK`.
     pub(crate) fn holds(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
     }
 
-    /// Clears the exception of [`Self::lift`]: all queued bytes are sent.
+    /// Ends the exception made by [`Self::lift`], once all queued bytes are sent.
     pub(crate) fn settle(&mut self) {
         self.lifted = false;
     }

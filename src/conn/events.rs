@@ -6,11 +6,11 @@
 //! polls first: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7)) are
 //! woken for any event and poll themselves. A worker polls if no task waits, and for work that must
 //! continue while the program runs. [`Events`] decides this without a lock. The event side sets the
-//! pending event, then checks for waiters and unfinished work. The side that waits clears its
-//! registration or reports unfinished work, then takes pending events. At least one side reads the
-//! value that the other side has written, so no event is lost.
+//! pending event, then checks for waiters and unfinished work. The waiting side clears its
+//! registration or reports unfinished work, then takes pending events. At least one of the two
+//! sides reads the value that the other has written, so no event is lost.
 //!
-//! `tests/host/loom` compiles this file and tries all orders.
+//! `tests/host/loom` compiles this file and tries all interleavings.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
@@ -25,10 +25,10 @@ pub(crate) enum Queue {
 pub(crate) enum Notify {
     /// Waiting callers, which have to be woken.
     Caller,
-    /// The pollers, which the caller wakes unconditionally.
+    /// The pollers, which the caller of [`Events::notify`] wakes.
     Poller,
     Worker,
-    /// Another task, which has already taken the event.
+    /// A task that has already consumed the event.
     Taker,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Notify {
 pub(crate) struct Pending {
     /// Set if the pending events include one of the receive queue.
     pub(crate) receive: bool,
-    /// Set if the pollers were woken for all these events, or are being woken.
+    /// Set if the pollers were woken for all of the pending events, or are being woken.
     pub(crate) to_pollers: bool,
 }
 
@@ -67,8 +67,8 @@ impl Events {
         }
     }
 
-    /// Records an event of a queue and returns the task that polls. `has_pollers`: evaluated once;
-    /// true if a wakeup of the pollers reaches every task that needs one.
+    /// Records an event of a queue and returns the task that polls. `has_pollers` returns true if a
+    /// wakeup of the pollers reaches every task that needs the event.
     #[must_use]
     pub(crate) fn notify(&self, queue: Queue, has_pollers: impl FnOnce() -> bool) -> Notify {
         let note = match queue {
@@ -84,16 +84,18 @@ impl Events {
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
             return Notify::Worker;
         }
-        // From now on a poller may take the event without waking other pollers. The caller of this
-        // function wakes all pollers, even if the socket's state has changed since.
+        // Once the event is marked for pollers, a poller may take it without waking other pollers.
+        // The caller of this function wakes all pollers, even if the socket's state has changed
+        // since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
             Ok(_) => Notify::Poller,
             Err(_) => Notify::Taker,
         }
     }
 
-    /// Sets whether the next event makes progress without a call, so that a worker has to poll.
-    /// Returns true if an event was pending, so that the caller polls. Holds the connection's lock.
+    /// Records whether the next completion event makes progress without a socket call, so that a
+    /// worker has to poll. Returns true if an event was pending, so that the caller has to poll.
+    /// Context: connection's lock held.
     #[must_use]
     pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
         let unfinished = i32::from(unfinished);
@@ -117,13 +119,12 @@ impl Events {
         })
     }
 
-    /// Returns true if events are pending.
     pub(crate) fn are_noted(&self) -> bool {
         self.receive.load(Relaxed) != 0 || self.send.load(Relaxed) != 0
     }
 
-    /// Registers a caller that is about to wait. The caller polls once more before waiting: a
-    /// worker may be about to handle an earlier event.
+    /// Registers a caller that is about to wait. The caller then polls once more before the wait,
+    /// since a worker may be about to handle an earlier event.
     pub(crate) fn enter(&self) {
         self.waiters.fetch_add(1, Full);
     }
@@ -132,14 +133,15 @@ impl Events {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    /// Unregisters a caller after its wait. The caller polls once more: events may be left.
+    /// Unregisters a caller after its wait. The caller then polls once more for remaining events.
     pub(crate) fn leave(&self) {
         self.waiters.fetch_sub(1, Full);
     }
 }
 
-/// Returns the result of the `first` check if that has found send space. Otherwise registers a
-/// waiter (`register`) and checks again (`check`): later space causes a notification.
+/// Returns the result of the check `first` if this check has found send space. Otherwise registers
+/// a waiter by `register` and checks again by `check`. Space that appears later causes a
+/// notification.
 pub(crate) fn last_check<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,

@@ -34,12 +34,12 @@ impl Route {
     }
 }
 
-/// State of the choice.
+/// State of the choice between SDP and TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// No choice: the socket is of family 27 or 28, was returned by accept(2), or uses SDP alone.
+    /// The socket has no choice: it is of family 27 or 28, comes from accept(2), or uses SDP alone.
     Settled,
-    /// No connect(2) has begun. The socket may listen.
+    /// The socket has not begun a connect(2), but may listen.
     Open,
     /// connect(2) tries SDP.
     Trying,
@@ -53,14 +53,14 @@ pub(crate) enum Phase {
     Tcp,
 }
 
-/// State of the choice between SDP and TCP. Protected by the connection's spinlock.
+/// Data of the choice between SDP and TCP. Protected by the connection's spinlock.
 pub(crate) struct Fallback {
     pub(crate) phase: Phase,
-    /// Protocols that the program wants; `None` if there is no choice.
+    /// Protocols that the program wants; `None` if the socket has no choice.
     pub(crate) route: Option<Route>,
-    /// Reason known before connect(2) that SDP cannot be used.
+    /// Reason, known before connect(2), why SDP cannot be used.
     pub(crate) only_tcp: Option<FallbackReason>,
-    /// Destination of connect(2), as given.
+    /// Destination of connect(2), as the program passed it.
     pub(crate) name: Name,
     /// Destination of connect(2), as parsed.
     pub(crate) to: Option<Address>,
@@ -68,7 +68,7 @@ pub(crate) struct Fallback {
     pub(crate) requested: bool,
     /// Reason why SDP has failed, or why the socket uses TCP.
     pub(crate) why: FallbackReason,
-    /// Toggled by each accept(2): if true, the call checks the TCP listener first.
+    /// True if the next accept(2) checks the TCP listener first. Each accept(2) toggles the value.
     pub(crate) tcp_next: bool,
 }
 
@@ -96,7 +96,7 @@ impl Fallback {
         }
     }
 
-    /// Resets the choice once no connection or attempt is left: connect(2) may follow.
+    /// Resets the choice once no connection or attempt is left, so that connect(2) may follow.
     pub(crate) fn dissolve(&mut self) {
         if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
             self.phase = Phase::Open;
@@ -114,7 +114,7 @@ impl Fallback {
 }
 
 impl Connection {
-    /// Returns the text for the choice and its reason.
+    /// Returns the text for the choice and its reason in `/proc/net/sdp_ipproto`.
     pub(crate) fn choice(&self) -> &'static str {
         match self.fallback.phase {
             Phase::Settled | Phase::Sdp => "SDP",
@@ -139,12 +139,12 @@ impl Connection {
         true
     }
 
-    /// Returns true if the attempt by SDP has failed: TCP is tried next.
+    /// Returns true if the attempt by SDP has failed, so that TCP is tried next.
     pub(crate) fn has_fallen_back(&self) -> bool {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
 
-    /// Handles a failed attempt. Returns true if TCP is tried next, so that no error is reported.
+    /// Handles a failed attempt by SDP. Returns true if TCP is tried next, without an error.
     pub(crate) fn falls_back(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {
             Phase::Trying => {
@@ -154,13 +154,13 @@ impl Connection {
                 sk.schedule(JOB_FALL_BACK);
                 true
             }
-            // the same event was reported before
+            // the failure was reported before
             Phase::Falling | Phase::Crossing => true,
             _ => false,
         }
     }
 
-    /// Starts the timeout of the SDP reply: the request is sent.
+    /// Starts the timeout of the SDP reply, once the connection request is sent.
     pub(crate) fn request_sent(&mut self, sk: &SdpSock, patience: Jiffies) {
         if self.fallback.phase == Phase::Trying {
             self.fallback.requested = true;
@@ -170,7 +170,7 @@ impl Connection {
 }
 
 named_enum! {
-    /// Protocol of the connection, and for TCP the reason.
+    /// Protocol of the connection; for TCP with the reason.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub(crate) enum FallbackReason {
@@ -201,7 +201,7 @@ named_enum! {
 }
 
 impl FallbackReason {
-    /// Returns the reason for an error of bind or listen.
+    /// Returns the reason for an error of bind(2) or listen(2).
     pub(crate) fn of_port(e: Error) -> Self {
         if e == EADDRINUSE.into() {
             FallbackReason::Port
@@ -210,7 +210,7 @@ impl FallbackReason {
         }
     }
 
-    /// Returns the reason for an error of connect.
+    /// Returns the reason for an error of connect(2).
     pub(crate) fn of(e: Errno) -> Self {
         match e {
             ECONNREFUSED => FallbackReason::Refused,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Guard of the connection's lock: the only place that takes and releases it.
+//! Guard of the connection's lock. No other code takes or releases this lock.
 //!
 //! Work under the lock may require wakeups of other tasks. Wakeups must not happen under the lock.
-//! The holder collects wakeups as [`Wakeups`]; the guard's drop delivers them after the unlock.
+//! The holder collects [`Wakeups`], which the guard's drop delivers after the unlock.
 
 use super::closing::{CloseAction, CloseEvent};
 use super::wakeups::{Wakeup, Wakeups};
@@ -13,23 +13,23 @@ use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
-/// The held lock of a socket's connection.
+/// Guard that holds the lock of a socket's connection.
 pub(crate) struct Guard<'a> {
-    // fields are dropped in this order
+    // the order of the fields matters: the drop unlocks before it delivers the wakeups
     connection: lock::Guard<'a, Connection, SpinLockBackend>,
     deliver: Deliver<'a>,
 }
 
-/// Delivers the collected wakeups when it is dropped. Context: without the connection's lock.
+/// Collected wakeups, delivered by the drop of this value. Context: without the connection's lock.
 pub(crate) struct Deliver<'a> {
     sk: &'a SdpSock,
     wakeups: Wakeups,
-    /// True if the holder is a poller.
+    /// True if the lock's holder is a poller.
     polls: bool,
 }
 
 impl SdpSock {
-    /// Takes the connection's spinlock. Under the lock, do not sleep or access user memory.
+    /// Takes the connection's spinlock. A holder of the lock must not sleep or access user memory.
     pub(crate) fn connection(&self) -> Guard<'_> {
         Guard {
             connection: self.data().connection.lock(),
@@ -55,7 +55,6 @@ impl SdpSock {
 }
 
 impl<'a> Guard<'a> {
-    /// Returns the connection, the collected wakeups, and the socket.
     pub(crate) fn split(&mut self) -> (&mut Connection, &mut Wakeups, &'a SdpSock) {
         let Deliver { sk, wakeups, .. } = &mut self.deliver;
         (&mut self.connection, wakeups, sk)
@@ -66,8 +65,8 @@ impl<'a> Guard<'a> {
         connection.run(sk, wakeups);
     }
 
-    /// Variant of [`Guard::progress`] for pollers. Pollers that an event has already woken are not
-    /// woken again: epoll would report a second edge.
+    /// Variant of [`Guard::progress`] for pollers. Does not wake pollers again that an event has
+    /// already woken: epoll would report a second edge.
     pub(crate) fn progress_of_poller(&mut self) {
         self.deliver.polls = true;
         self.progress();
@@ -82,7 +81,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Ends a call's use of the peer's adverts: the next waiting call may use the unread ones.
+    /// Ends a call's use of the peer's adverts. The next waiting call may use the unread adverts.
     pub(crate) fn leave_advert(&mut self) {
         let (c, wakeups, sk) = self.split();
         if c.next_advert().is_some() {
@@ -102,7 +101,7 @@ impl<'a> Guard<'a> {
         self.deliver.wakeups.add(Wakeup::State);
     }
 
-    /// Wakes waiting calls to return the error of a failed connection attempt.
+    /// Wakes waiting calls, which return the error of a failed connection attempt.
     pub(crate) fn is_not_made(&mut self) {
         self.deliver.wakeups.add(Wakeup::State);
         self.deliver.wakeups.add(Wakeup::Error);
@@ -145,12 +144,12 @@ impl Deliver<'_> {
         self.wakeups = Wakeups::default();
     }
 
-    /// Returns the wakeups, for another task to deliver.
+    /// Returns the collected wakeups for another task to deliver.
     pub(super) fn take(mut self) -> Wakeups {
         core::mem::take(&mut self.wakeups)
     }
 
-    /// Does deferred work without the lock, and delivers wakeups. Most calls find no wakeup.
+    /// Does deferred work and delivers wakeups, both without the connection's lock; seldom needed.
     #[inline(never)]
     fn notify(&mut self) {
         self.serve();
@@ -164,8 +163,8 @@ impl Deliver<'_> {
         }
     }
 
-    /// Allocates receive buffers and releases memory, until neither step causes the other. Wakes
-    /// the pollers again after each hold of the lock, since pollers may have polled in between.
+    /// Allocates receive buffers and releases memory, until neither step causes the other. If a
+    /// step has caused wakeups, these also wake the pollers, which may have polled before the step.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.has(Wakeup::Buffers) || wakeups.has(Wakeup::Released) {
@@ -173,7 +172,7 @@ impl Deliver<'_> {
                 zcopy::memory::release_blocks(sk);
             }
             if wakeups.take(Wakeup::Buffers) {
-                // either the program or a worker may wait for the memory
+                // `GFP_NOWAIT`: the program or a worker may wait for the memory instead
                 let found = rx_buffers::stock(sk, GFP_NOWAIT);
                 self.polls &= found.is_empty();
                 wakeups.merge(found);

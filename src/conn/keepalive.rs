@@ -13,22 +13,22 @@ use crate::transport::{Endpoint, Unacknowledged};
 use core::num::Wrapping;
 use kernel::prelude::*;
 
-/// Times and counts of the peer's last replies.
+/// Times and counts for detecting a peer that does not reply.
 pub(crate) struct Liveness {
     /// Time of the last message from the peer.
     pub(crate) last: Jiffies,
-    /// Time of the last acknowledgement, or the time at which bytes began to wait for one.
+    /// Time of the last acknowledgement, or from which bytes have waited for an acknowledgement.
     pub(crate) last_progress: Jiffies,
     /// Keepalive probes sent since the last message from the peer.
     pub(crate) probes: u32,
     /// Number of completed sends at the last check by [`check_acks`].
     completions: Wrapping<u64>,
-    /// Number of checks since the last new completion. On iWARP: number of first probes.
+    /// Number of checks since the last new completion; on iWARP, number of first probes.
     silent: u32,
 }
 
 const ACK_LOOKS: u32 = 3;
-/// Time before the first of three probes of a new iWARP connection. Doubles with each probe.
+/// Time before the first of three probes of a new iWARP connection; doubles with each probe.
 const FIRST_PROBE: Jiffies = milliseconds(50);
 
 impl Liveness {
@@ -52,19 +52,19 @@ impl Liveness {
         (self.last, self.probes) = (now, 0);
     }
 
-    /// Records that bytes were acknowledged, or begin to wait.
+    /// Records that bytes were acknowledged, or begin to wait for an acknowledgement.
     pub(crate) fn progress(&mut self, now: Jiffies) {
         self.last_progress = now;
     }
 }
 
-/// Handles `SO_KEEPALIVE`. The socket lock is held.
+/// Handles `SO_KEEPALIVE`. Context: socket lock held.
 pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
     sk.set_flag(Flag::KeepOpen, on);
     update(sk);
 }
 
-/// Sets the timer to the next deadline, after an option or the state has changed.
+/// Sets the socket's timer to the next deadline, after an option or the state has changed.
 pub(crate) fn update(sk: &SdpSock) {
     let next = sk.with(|c| {
         let others = [keepalive_due(sk, c), user_timeout_due(sk, c)];
@@ -77,7 +77,7 @@ pub(crate) fn update(sk: &SdpSock) {
 
 /// Returns the time of the next keepalive probe.
 pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // probes continue after the end of one stream, as on TCP
+    // as in TCP, probes continue after the end of one stream
     let unconnected = matches!(
         sk.state(),
         State::Close | State::Listen | State::SynSent | State::SynRecv
@@ -103,11 +103,11 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
     )
 }
 
-/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`. Needed for
-/// devices that retry without end (rxe).
+/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`. The check is
+/// needed for devices that retry without end (rxe).
 ///
 /// Probes the peer while bytes wait for its credits, as TCP probes a closed window: a peer that has
-/// ended without a DREQ reports nothing.
+/// disappeared without a DREQ reports nothing.
 pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
@@ -128,7 +128,7 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     }
     match sent {
         Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
-        // only the DisConn is in flight: the peer may disconnect before it has acknowledged it
+        // only the DisConn is in flight: a peer may disconnect without acknowledging it
         _ if c.alive.silent >= ACK_LOOKS && c.both_ended() => c.fin_acked(sk, wakeups),
         _ if c.alive.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
         _ => c.watch_acks(sk),
@@ -147,9 +147,9 @@ impl Connection {
         }
     }
 
-    /// On iWARP, probes the peer up to three times, until the peer has sent a message. After its
-    /// MPA reply, siw may miss the first bytes until more bytes follow (docs/kernel-notes.md).
-    /// `due`: the time of the next probe has come.
+    /// Probes an iWARP peer up to three times, until the peer has sent a message; `due`: probes
+    /// now. After its MPA reply, siw may miss the first bytes until more bytes follow
+    /// (docs/kernel-notes.md).
     pub(crate) fn probe_first(&mut self, sk: &SdpSock, due: bool) {
         let protocol = self.protocol.as_ref();
         let unheard = protocol.is_some_and(|p| p.mseq_received() == 0);
@@ -167,20 +167,20 @@ impl Connection {
         }
     }
 
-    /// Moves the timer forward to at most `delay` from now.
+    /// Sets `timer` to expire after `delay`, and brings the kernel timer forward if needed.
     pub(crate) fn set_timer(&mut self, sk: &SdpSock, timer: Timer, delay: Jiffies) {
         self.timers.set(timer, jiffies().wrapping_add(delay));
         sk.set_timer(delay);
     }
 
-    /// Aborts the connection: the peer does not reply.
+    /// Aborts the connection, since the peer does not reply.
     fn is_unanswered(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.stats.timeouts += 1;
         self.done_with_error(sk, ETIMEDOUT, wakeups);
     }
 }
 
-/// Probes the peer's adapter. The peer's program does not notice the probe.
+/// Probes the peer's adapter, unnoticed by the peer's program.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
@@ -199,7 +199,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.alive.probes = c.alive.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
-            // with this many requests in flight, the transport itself probes the peer
+            // `ENOSPC`: the many requests in flight make the transport itself probe the peer
             Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
             _ => {}
         }

@@ -9,7 +9,7 @@
 //! delivers the wakeups.
 //!
 //! The layer above, `socket/`, contains the socket calls, the upcalls of the transport and the
-//! timer. This layer does not depend on `socket/`.
+//! timer. The code in `conn/` does not depend on `socket/`.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
@@ -81,10 +81,10 @@ const BUDGET: u32 = 64;
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
-/// Time that woken pollers have to poll the completion queues. Afterwards a worker polls: a call of
-/// the peer may wait for a reply, for at most [`zcopy`]'s `CANCEL_TIME`.
+/// Time that woken pollers have to poll the completion queues. Afterwards a worker polls, since a
+/// call of the peer waits for a reply for at most [`zcopy`]'s `CANCEL_TIME`.
 const POLLERS_TIME: Jiffies = milliseconds(500);
-/// Flag in the cookie of a send: the message is the DisConn.
+/// Flag in the cookie of a send that marks the message as the DisConn.
 const FIN: u64 = 1 << 63;
 
 /// A socket of families 27 and 28.
@@ -96,9 +96,9 @@ pub(crate) const JOB_PROGRESS: u32 = 1;
 pub(crate) const JOB_RESIZE: u32 = 2;
 /// Release the remaining objects of a closed socket.
 pub(crate) const JOB_FINISH: u32 = 4;
-/// Switch to TCP.
+/// Switch the socket to TCP.
 pub(crate) const JOB_FALL_BACK: u32 = 8;
-/// Move the connection to accept(2): its first data has arrived (`TCP_DEFER_ACCEPT`).
+/// Queue the connection for accept(2), since its first data has arrived (`TCP_DEFER_ACCEPT`).
 pub(crate) const JOB_ADMIT: u32 = 16;
 /// Handle a write fault on a block in flight.
 pub(crate) const JOB_WRITE_FAULT: u32 = 32;
@@ -110,20 +110,20 @@ pub(crate) const JOB_MOVE: u32 = 64;
 pub(crate) struct Socket {
     /// Account that pinned pages are charged to, set when the socket enters the namespace.
     account: SetOnce<Arc<Account>>,
-    /// State that events change.
+    /// State of the connection, which events change.
     #[pin]
     connection: SpinLock<Connection>,
-    /// True once the peer has ended its stream. Changes under `connection`.
+    /// True once the peer has ended its stream. Written under the lock of `connection`.
     pub(crate) peer_ended: Atomic<bool>,
-    /// Pending events of the completion queues, and waiting callers that will poll.
+    /// Pending events of the completion queues, and number of waiting callers that poll.
     events: Events,
     /// Number of waiting callers that have read everything.
     pub(crate) readers: Atomic<i32>,
     /// Number of callers that wait for send space ([`wait::SpaceWanted`]).
     writers: Atomic<i32>,
-    /// Measurements for polling of readers before they sleep.
+    /// Measurements for readers that poll before they sleep.
     busy_poll: BusyPoll,
-    /// Measurements for busy polling of callers that wait for the peer to read their memory.
+    /// Measurements for senders that poll while the peer reads their memory.
     busy_poll_adverts: BusyPoll,
     /// End of a local connection.
     local: UnderLock<LocalCell>,
@@ -169,7 +169,7 @@ impl SdpSock {
         self.data().events.are_noted()
     }
 
-    /// Handles an event of a completion queue, which a caller, a poller or a worker polls.
+    /// Handles an event of a completion queue: selects and wakes the task that polls the queue.
     pub(crate) fn event(&self, queue: Queue) {
         match self.data().events.notify(queue, || self.has_pollers()) {
             Notify::Caller => self.wake(),
@@ -185,23 +185,23 @@ impl SdpSock {
 
 /// State of a socket that its transport's events change. `Socket::connection` protects it.
 pub(crate) struct Connection {
-    /// Endpoint of the transport; `None` when the connection is lost or closed.
+    /// Endpoint of the transport; `None` once the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
-    /// State of a local connection, until the socket is closed.
+    /// State of a local connection, kept until the socket is closed.
     pub(crate) local: Option<Local>,
     pub(crate) cm: Cm,
-    /// State of the protocol, once both Hello messages are exchanged.
+    /// State of the protocol; `None` until both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
     /// Boundaries of received messages, on a `SOCK_SEQPACKET` socket.
     pub(crate) records: Option<Records>,
     pub(crate) tx: SendQueue,
     pub(crate) rx: ReceiveQueue,
     pub(crate) rx_buffers: RxBuffers,
-    /// Listener, after listen(2).
+    /// Queue for accept(2), after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
     /// Place of a new connection in a listener's backlog, until it is queued for accept(2).
     pub(crate) slot: Option<BacklogSlot>,
-    /// The choice between SDP and TCP (`IPPROTO_SDP`).
+    /// Choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
     pub(crate) options: Options,
     pub(crate) zcopy: ZcopyBox,
@@ -213,7 +213,7 @@ pub(crate) struct Connection {
     pub(crate) space_wanted: bool,
     /// State of polling the completion queues.
     pub(crate) polling: Polling,
-    /// Messages since the last signaled one.
+    /// Number of messages posted since the last signaled message.
     unsignaled: u32,
     /// Reason why the last message was held back.
     pub(crate) held: Option<Stall>,
@@ -249,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// Resets the socket for another connection; options and counters stay.
+    /// Resets the socket for another connection, but keeps options and counters.
     pub(crate) fn reset(&mut self) {
         self.tx.clear();
         self.rx.clear();
@@ -290,8 +290,8 @@ impl Connection {
         }
     }
 
-    /// Returns the unread bytes received (of a listener: connections not accepted), and the
-    /// unacknowledged bytes sent.
+    /// Returns the numbers of unread bytes received and of unacknowledged bytes sent. For a
+    /// listener, the first number counts connections ready for accept(2).
     pub(crate) fn queues(&self) -> (usize, usize) {
         if let Some(Local { link, .. }) = &self.local {
             return (link.readable(), link.outstanding());
@@ -334,10 +334,10 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            // Only calls add blocks: if no block is posted now, this function will post none.
+            // only socket calls add blocks: if no block is posted now, this loop posts none
             let zcopy = self.zcopy.has_posted();
             if zcopy {
-                // Saves a pass if invalidations complete at once. `transmit` repeats the error.
+                // Saves a pass if invalidations complete at once. `transmit` repeats an error.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
@@ -374,7 +374,7 @@ impl Connection {
         }
     }
 
-    #[inline(never)] // most turns find none, and do without its registers
+    #[inline(never)] // most polls find no send completion, and save the registers of this function
     fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
         self.stats.send_completions += 1;
         match c {
@@ -426,7 +426,7 @@ impl Connection {
         pressure::is_exhausted() && !self.tx.needs_little()
     }
 
-    /// Starts a timer if memory is missing: other sockets may free some without notification.
+    /// Starts a timer if memory is missing, since other sockets may free memory without an event.
     pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
         if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
             self.set_timer(sk, Timer::Space, SPACE_PAUSE);

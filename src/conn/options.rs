@@ -32,7 +32,7 @@ impl Threshold {
 /// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Parameters of the network namespace, used where no option is set.
+    /// Parameters of the network namespace, which apply where no option is set.
     params: Arc<Params>,
     pub(crate) no_delay: bool,
     pub(crate) cork: bool,
@@ -40,15 +40,15 @@ pub(crate) struct Options {
     pub(crate) quickack: bool,
     /// `TCP_KEEPIDLE` in seconds, 0 for the default of the module or the namespace.
     pub(crate) keep_idle: u32,
-    /// `TCP_KEEPINTVL` in seconds, 0 for the namespace's.
+    /// `TCP_KEEPINTVL` in seconds, 0 for the namespace's value.
     pub(crate) keep_interval: u32,
-    /// `TCP_KEEPCNT`, 0 for the namespace's.
+    /// `TCP_KEEPCNT`, 0 for the namespace's value.
     pub(crate) keep_count: u32,
     /// `TCP_USER_TIMEOUT` in milliseconds, 0 for none.
     pub(crate) user_timeout: u32,
-    /// `TCP_SYNCNT`, 0 for the namespace's.
+    /// `TCP_SYNCNT`, 0 for the namespace's value.
     pub(crate) syn_count: u32,
-    /// `TCP_LINGER2` in seconds, 0 for the namespace's, negative for none.
+    /// `TCP_LINGER2` in seconds, 0 for the namespace's value, negative for none.
     pub(crate) linger2: i32,
     /// `TCP_DEFER_ACCEPT` in seconds.
     pub(crate) defer_accept: u32,
@@ -56,11 +56,11 @@ pub(crate) struct Options {
     /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
     pub(crate) not_sent_lowat: u32,
     pub(crate) inq: bool,
-    /// `TCP_MAXSEG` as set, 0 for the connection's own.
+    /// `TCP_MAXSEG` as the program set it, 0 for the connection's own value.
     pub(crate) maxseg: u32,
-    /// `SDP_ZCOPY_THRESH`, negative for the module's.
+    /// `SDP_ZCOPY_THRESH`, negative for the value of the module parameter.
     pub(crate) zcopy_thresh: i32,
-    /// `SDP_ASYNC_SEND`, negative for the module's.
+    /// `SDP_ASYNC_SEND`, negative for the value of the module parameter.
     pub(crate) async_send: i32,
     pub(crate) last_bind_error: i32,
     /// Replaces the Hello, or the HelloAck of connections that a listener accepts.
@@ -81,7 +81,7 @@ impl Options {
         }
     }
 
-    /// Returns true if blocking sends of large blocks return at once.
+    /// Returns true if blocking sends of large blocks return before the bytes are sent.
     pub(crate) fn sends_async(&self) -> bool {
         match (self.params.async_send(), self.async_send) {
             _ if params::async_send() < 0 => false,
@@ -91,7 +91,7 @@ impl Options {
         }
     }
 
-    /// Returns the effective times and counts: of the socket, else the module or namespace.
+    /// Returns the effective times and counts: of the socket, else of the module or namespace.
     pub(crate) fn timers(&self, sk: &SdpSock) -> c::sdp_h_tcp_timers {
         let t = sk.tcp_timers();
         let idle = match self.params.sdp_keepalive_time() {

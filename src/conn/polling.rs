@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Polling and arming of the completion queues.
+//! Polls and arms the completion queues.
 
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock};
@@ -8,9 +8,9 @@ use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::Arming;
 
-/// State of polling a connection's queues: polling callers, and armed notification ([`Arming`]).
+/// State of polling a connection's completion queues.
 pub(crate) struct Polling {
-    /// Callers that poll instead of waiting for a notification.
+    /// Number of callers that poll instead of waiting for a notification.
     callers: u32,
     /// True if the receive notification is armed ([`Arming::Armed`]) and has not fired since.
     pub(super) armed: bool,
@@ -26,8 +26,8 @@ impl Polling {
 }
 
 impl SdpSock {
-    /// Prepares another connect: a worker handles the events until the connection is established.
-    /// Called under the connection's lock.
+    /// Prepares another connect(2): a worker handles the completion events until the connection is
+    /// established. Context: connection's lock held.
     pub(crate) fn begins_anew(&self) {
         // no event of the previous connection can be pending
         let _ = self.data().events.set_unfinished(true);
@@ -35,8 +35,8 @@ impl SdpSock {
 }
 
 impl Connection {
-    /// Arms the receive notification and, if `wait_sent`, that of send completions. Returns false
-    /// if a completion has arrived meanwhile.
+    /// Arms the receive notification and, if `wait_sent`, the send notification. Returns false if a
+    /// completion arrived before the arming.
     pub(super) fn arm(&mut self, wait_sent: bool) -> bool {
         let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
@@ -46,7 +46,7 @@ impl Connection {
         (!wait_sent || endpoint.arm_send() == Arming::Armed) && *armed
     }
 
-    /// Registers a caller that polls the queues. Returns false if polling is of no use.
+    /// Registers a caller that polls the queues. Returns false if the connection has no queues.
     /// [`Self::end_polling`] unregisters the caller.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let polls = self.endpoint.is_some();
@@ -54,13 +54,13 @@ impl Connection {
         polls
     }
 
-    /// Unregisters the caller. The [`Guard::progress`](super::guard::Guard::progress) that it calls
-    /// before it sleeps arms the queues.
+    /// Unregisters a polling caller. Before the caller sleeps, its call of
+    /// [`Guard::progress`](super::guard::Guard::progress) arms the queues.
     pub(crate) fn end_polling(&mut self) {
         self.polling.callers = self.polling.callers.saturating_sub(1);
     }
 
-    /// Returns true if a completion is pending that makes progress.
+    /// Returns true if a pending completion makes progress.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk) || self.zcopy.is_busy();
         let endpoint = self.endpoint.as_mut();
@@ -74,7 +74,7 @@ impl Connection {
         callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
-    /// Consumes the pending completion events. Afterwards the caller polls and arms the queues.
+    /// Consumes the pending completion events. The caller then polls and arms the queues.
     pub(super) fn take_events(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let Some(events) = sk.data().events.take() else {
             return;
@@ -84,9 +84,9 @@ impl Connection {
         self.polling.armed &= !events.receive;
     }
 
-    /// Returns true if the next completion makes progress without any call: the connection is being
-    /// set up or closed, bytes are unsent, or blocks are posted. [`Self::waits_for_completion`]
-    /// covers send completions.
+    /// Returns true if the next completion makes progress without a socket call: the connection is
+    /// being set up or closed, bytes are unsent, or blocks are posted.
+    /// [`Self::waits_for_completion`] covers send completions.
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Returns true if nothing can be sent until the peer grants credits, which cause a
-    /// notification. In that state queueing more bytes has no effect.
+    /// notification. Queueing more bytes has no effect before that.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Stall::Credits) && self.polling.armed && !sk.data().events.are_noted()
     }

@@ -2,10 +2,10 @@
 
 //! Received bytes that no call has read yet.
 //!
-//! Bytes stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
-//! part. A receive call takes the memory of the first buffer out of the queue, copies from it
-//! without a lock, and puts it back. Many unread small messages are merged, so that the memory
-//! stays in proportion to the bytes.
+//! Bytes stay in the buffers of their messages: `offset` and `len` of a [`Buffer`] give the unread
+//! part. A receive call takes the memory of the first buffer out of the queue, copies from this
+//! memory without a lock, and puts it back. Many unread small messages are merged, so that the
+//! memory stays in proportion to the unread bytes.
 //!
 //! Bytes received by RDMA into a reader's memory are not in this queue. Such bytes arrive only
 //! while the queue is empty ([`ReceiveQueue::passed`]).
@@ -20,7 +20,7 @@ use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
 /// Initial capacity in buffers: about the maximum number of posted buffers. More capacity needs an
-/// atomic allocation; if that fails, the peer has to wait.
+/// atomic allocation; if the allocation fails, the peer has to wait.
 const SLOTS: usize = 32;
 /// Maximum number of buffers in the queue.
 const MAX_SLOTS: usize = 4096;
@@ -28,10 +28,10 @@ const MAX_SLOTS: usize = 4096;
 /// The queue of one connection.
 pub(crate) struct ReceiveQueue {
     buffers: Ring<Buffer>,
-    /// Memory in the queue: the sum of the capacities, in bytes.
+    /// Sum of the capacities of the queued buffers in bytes.
     memory: usize,
     pub(crate) unread: Unread,
-    /// Set while several messages are unread: further ones are merged.
+    /// Set while several messages are unread, so that further messages are merged.
     compact: bool,
 }
 
@@ -70,11 +70,8 @@ impl ReceiveQueue {
                     .is_ok())
     }
 
-    /// Adds a message's payload. Returns its buffer if the bytes were merged into another.
-    ///
-    /// # Errors
-    ///
-    /// `Err`: the buffer, if [`ReceiveQueue::make_space`] was not called before.
+    /// Adds a message's payload. Returns the buffer if its bytes were merged into another buffer.
+    /// Fails with the buffer if [`ReceiveQueue::make_space`] was not called before.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,
@@ -84,7 +81,7 @@ impl ReceiveQueue {
         let end = buffer.offset.saturating_add(buffer.len) as usize;
         let last = buffer.bytes().get(end.saturating_sub(1)).copied();
         let last = last.filter(|_| urgent);
-        // a reader that keeps up reads each message where it arrived
+        // a reader that keeps up reads each message from the buffer in which it arrived
         let compact = self.compact;
         let tail = self.buffers.back_mut().filter(|_| compact);
         let spare = if tail.is_some_and(|tail| append(tail, &buffer)) {
@@ -100,15 +97,15 @@ impl ReceiveQueue {
         Ok(spare)
     }
 
-    /// Drops the urgent byte if it is the next to read. Returns the buffer if it is empty then.
+    /// Drops the urgent byte if it is the next to read. Returns its buffer if that is now empty.
     pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         self.unread.at_mark().then_some(())?;
         let (memory, _) = self.take(self.unread.position())?;
         self.consumed(memory, 1)
     }
 
-    /// Takes out the memory with the byte at position `at`. Returns the memory and the range of the
-    /// bytes from `at` on. The caller holds the socket lock, and ends the access by
+    /// Takes out the memory that contains the byte at position `at`. Returns the memory and the
+    /// range of its bytes from `at` on. The caller holds the socket lock, and ends the access by
     /// [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
     #[inline]
     pub(crate) fn take(&mut self, at: u64) -> Option<(Memory, Range<usize>)> {
@@ -128,13 +125,13 @@ impl ReceiveQueue {
         None
     }
 
-    /// Returns the first buffer, whose memory may be taken out.
+    /// Returns the first buffer. Its memory may be out of the queue.
     pub(crate) fn front(&mut self) -> Option<&mut Buffer> {
         self.buffers.front_mut()
     }
 
-    /// Puts back the memory that was taken out, unread. Earlier buffers may have been removed
-    /// meanwhile ([`ReceiveQueue::skip_mark`]).
+    /// Puts back the memory that was taken out, with all bytes unread. Earlier buffers may have
+    /// been removed in between ([`ReceiveQueue::skip_mark`]).
     pub(crate) fn put_back(&mut self, memory: Memory) {
         for i in 0..self.buffers.len() {
             if let Some(buffer) = self.buffers.get_mut(i).filter(|b| !b.has_memory()) {
@@ -143,7 +140,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Puts the first buffer's memory back after `n` bytes were read. Returns it if empty.
+    /// Puts the first buffer's memory back after `n` bytes were read. Returns the buffer if empty.
     #[inline]
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;
@@ -159,12 +156,9 @@ impl ReceiveQueue {
         buffer
     }
 
-    /// Counts `n` bytes that were received into a reader's memory.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO`: earlier bytes are in the queue. The protocol excludes this: readers take queued
-    /// bytes first, and a message with payload cancels the advert of a reader's memory.
+    /// Counts `n` bytes that were received into a reader's memory, which is impossible with earlier
+    /// bytes in the queue (`EPROTO`): readers take queued bytes first, and a message with payload
+    /// cancels the advert of a reader's memory.
     pub(super) fn passed(&mut self, n: usize) -> Result {
         if n > 0 && self.unread.bytes() > 0 {
             return Err(EPROTO.into());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Received messages.
+//! Handles received messages.
 
 use super::stats;
 use super::timers::Timer;
@@ -77,7 +77,7 @@ impl Connection {
         self.done_with_error(sk, EPROTO, wakeups);
     }
 
-    /// Counts the messages of `SOCK_SEQPACKET` in a message of the transport.
+    /// Counts the `SOCK_SEQPACKET` messages that an SDP message contains.
     fn follow_records(&mut self, buffer: &Buffer, message: &Received) -> Result<(), Violation> {
         let Some(records) = &mut self.records else {
             return Ok(());
@@ -92,7 +92,7 @@ impl Connection {
 
     /// Handles the announcement of an urgent byte.
     fn urgent_pending(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        // as on TCP: an old urgent byte at the read position is dropped
+        // as in TCP, an old urgent byte at the read position is dropped
         if !sk.flag(Flag::UrgInline) {
             if let Some(empty) = self.rx.skip_mark() {
                 self.recycle(empty);
@@ -102,11 +102,7 @@ impl Connection {
         wakeups.add(Wakeup::Urgent);
     }
 
-    /// Queues the payload of a message.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error to abort the connection with.
+    /// Queues the payload of a message. Fails with the error to abort the connection with.
     fn payload(
         &mut self,
         mut buffer: Buffer,
@@ -114,7 +110,7 @@ impl Connection {
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
         if self.closing.is_orphaned() {
-            // as on TCP: bytes that the program can no longer read cause a reset
+            // as in TCP, bytes that the program can no longer read cause a reset
             return Err(ECONNRESET);
         }
         let payload = &message.payload;
@@ -132,7 +128,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a message, except for its payload.
+    /// Handles everything in a message except the payload.
     fn event(&mut self, sk: &SdpSock, message: &Received, wakeups: &mut Wakeups) {
         let filled = match message.event {
             Event::SinkWritten { bytes } => self.sink_over(bytes, wakeups),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive buffers of a connection: number, size and allocation. Larger buffers (ChRcvBuf), and the
-//! minimum after a failed allocation, are allocated where sleeping is allowed.
+//! Receive buffers of a connection: number, size and allocation. A worker, which may sleep,
+//! allocates larger buffers (ChRcvBuf) and retries failed allocations.
 
 use super::local::Local;
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
@@ -23,11 +23,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
 
-/// Large receive buffers that are allocated together when a connection switches to large ones.
+/// Number of buffers allocated together when a connection switches to large ones.
 const FIRST_LARGE: u16 = 8;
-/// Maximum number of spare buffers. When a long queue has been read, excess buffers are freed.
+/// Maximum number of spare buffers. After the read of a long queue, excess buffers are freed.
 const MOST_SPARE: usize = 128;
-/// Maximum number of given buffers: those of a pipe, and as many on their way to another socket.
+/// Maximum number of given buffers: those in a pipe, and as many on their way to another socket.
 const MOST_GIVEN: usize = 32;
 /// Number of buffers allocated together.
 const BATCH: usize = 8;
@@ -42,14 +42,14 @@ const LEAST_UNREAD: usize = 8;
 const LAST_BUFFERS: u16 = 2;
 /// Minimum number of receive buffers posted while nothing is unread, even if `SO_RCVBUF` is small.
 const LEAST_BUFFERS: u16 = 4;
-/// First and longest pause before a failed allocation is retried.
+/// First and longest pause before the retry of a failed allocation.
 const FIRST_PAUSE: Jiffies = milliseconds(4);
 const LONGEST_PAUSE: Jiffies = milliseconds(1000);
 
 /// Number of connections with large receive buffers, in all namespaces.
 static LARGE: Atomic<i32> = Atomic::new(0);
 
-/// Permission for receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
+/// Permission for receive buffers of more than [`MIDDLE_CHUNK`] bytes; counted in [`LARGE`].
 pub(crate) struct LargeRight;
 
 impl LargeRight {
@@ -72,7 +72,7 @@ impl Drop for LargeRight {
 }
 
 /// Returns the initial size of a connection's receive buffers, and the permission for large ones.
-/// OFED peers (`for_ever`) never request larger buffers, and begin with large ones.
+/// OFED peers (`for_ever`) never request larger buffers, so they get large buffers at once.
 pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
     let most = params::rcvbuf_initial_size().max(MIDDLE_CHUNK as i32);
     let first = (sk.params().rcvbuf_initial_size().min(most) as usize).next_power_of_two();
@@ -86,8 +86,8 @@ pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRi
     }
 }
 
-/// Returns the largest useful size of receive buffers. Unread data counts by whole buffers: with a
-/// fixed `SO_RCVBUF`, large buffers would stop the peer after two messages, even short ones.
+/// Returns the largest useful size of receive buffers. Unread data is counted in whole buffers:
+/// with a fixed `SO_RCVBUF`, two short messages in large buffers would stop the peer.
 fn largest(sk: &SdpSock) -> usize {
     if !sk.rcvbuf_is_fixed() {
         return LARGE_CHUNK;
@@ -96,20 +96,20 @@ fn largest(sk: &SdpSock) -> usize {
     1 << most.ilog2()
 }
 
-/// Receive buffers of a connection that are not posted, and their parameters.
+/// Receive buffers of a connection that are not posted, and parameters of all its receive buffers.
 pub(crate) struct RxBuffers {
     /// Unused buffers of the current size.
     spare: KVec<Buffer>,
     /// Empty buffers with pages that a pipe got (splice(2)), mapped and charged
-    /// (`max_buffer_memory`). Each is posted again once nothing else uses its pages. When the
+    /// (`max_buffer_memory`). A buffer is posted again once nothing else uses its pages. When the
     /// connection ends, the pages belong to the pipe alone.
     given: KVec<Buffer>,
     /// Size of each buffer in bytes.
     size: u32,
     /// Number of buffers to keep posted while the reader keeps up.
     window: u16,
-    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Nonzero while lack
-    /// of memory leaves the peer too few buffers to send: only the timer retries.
+    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Nonzero while the
+    /// peer has too few buffers to send, for lack of memory, and only the timer retries.
     pause: Jiffies,
     /// Permission for large buffers.
     large: Option<LargeRight>,
@@ -148,7 +148,7 @@ impl RxBuffers {
         self.size
     }
 
-    /// Doubles the number of buffers to keep posted, as far as the receive queue allows.
+    /// Doubles the number of buffers to keep posted, up to the slots of the receive queue.
     pub(super) fn grow(&mut self, endpoint: &Endpoint) {
         let most = endpoint.receive_slots();
         self.window = self.window.saturating_mul(2).min(most);
@@ -156,7 +156,7 @@ impl RxBuffers {
 }
 
 impl Connection {
-    /// Takes over the first receive buffers, and the permission if the buffers are large.
+    /// Takes over the permission for the first receive buffers, if they are large.
     pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Grows to the number of receive buffers for a large stream.
+    /// Increases the number of receive buffers to [`LARGE_WINDOW`].
     fn grow(&mut self, sk: &SdpSock) {
         let Some(endpoint) = &self.endpoint else {
             return;
@@ -173,15 +173,15 @@ impl Connection {
         sk.grow_rcvbuf((self.rx_buffers.size as usize).saturating_mul(LARGE_WINDOW.into()));
     }
 
-    /// Keeps a receive buffer for posting, if it is needed and its slot can be allocated. Returns
-    /// true if the buffer is kept.
+    /// Keeps a receive buffer for posting, if the buffer is needed and its slot can be allocated.
+    /// Returns true if the buffer is kept.
     #[must_use]
     pub(super) fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
             return false;
         };
         let wanted = self.there(endpoint) < LEAST_BUFFERS.into() || !pressure::is_exhausted();
-        // the vector has slots for the minimum from the beginning
+        // the vector of spare buffers has had slots for the minimum from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
             && vec::push(&mut self.rx_buffers.spare, MOST_SPARE, buffer, GFP_NOWAIT).is_ok()
@@ -190,7 +190,7 @@ impl Connection {
     /// Takes back an empty receive buffer.
     pub(crate) fn recycle(&mut self, buffer: Buffer) {
         let _ = match buffer.given {
-            // `may_give` has made space
+            // `may_give` has reserved space for the buffer
             true => vec::push(&mut self.rx_buffers.given, MOST_GIVEN, buffer, GFP_NOWAIT).is_ok(),
             false => self.keep(buffer),
         };
@@ -203,7 +203,7 @@ impl Connection {
         !pressure::is_tight() && vec::reserve(given, MOST_GIVEN, GFP_NOWAIT).is_ok()
     }
 
-    /// Recycles the buffers whose pages no pipe uses any more.
+    /// Recycles given buffers whose pages no pipe uses any more.
     fn reclaim_given(&mut self) {
         let mut i = 0;
         while let Some(buffer) = self.rx_buffers.given.get(i) {
@@ -230,13 +230,13 @@ impl Connection {
         target.saturating_sub(self.there(endpoint))
     }
 
-    /// Returns the number of receive buffers, posted and spare.
+    /// Returns the number of posted and spare receive buffers.
     fn there(&self, endpoint: &Endpoint) -> usize {
         let posted = usize::from(endpoint.posted_receives());
         posted.saturating_add(self.rx_buffers.spare.len())
     }
 
-    /// Handles a failed allocation of missing buffers.
+    /// Handles a failed allocation of missing receive buffers.
     pub(crate) fn stays_short(&mut self, sk: &SdpSock) {
         let least = self.target(sk).min(LEAST_BUFFERS);
         let endpoint = self.endpoint.as_ref();
@@ -255,7 +255,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if no bytes can arrive before queued ones are read: the peer has no credits
+    /// Returns true if no bytes can arrive before queued bytes are read: the peer has no credits
     /// for payload, and too few buffers are available for a credit update.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
         if let Some(Local { link, .. }) = &self.local {
@@ -273,7 +273,7 @@ impl Connection {
             && self.endpoint.as_ref().is_some_and(posted)
     }
 
-    /// Returns the number of receive buffers to keep posted, by window and `SO_RCVBUF`.
+    /// Returns the number of receive buffers to keep posted, according to window and `SO_RCVBUF`.
     fn target(&self, sk: &SdpSock) -> u16 {
         let RxBuffers { window, size, .. } = self.rx_buffers;
         let (rcvbuf, unread, size) = (sk.rcvbuf(), self.readable(), size as usize);
@@ -284,7 +284,7 @@ impl Connection {
         }
         let left = rcvbuf.saturating_sub(unread);
         let space = left.checked_div(size).unwrap_or(left);
-        // a peer that has advertised may need credits for a cancel
+        // a peer that has advertised memory may need credits to cancel the advert
         let least = match unread == 0 || self.holds_advert() {
             true => LEAST_BUFFERS,
             false => LAST_BUFFERS,
@@ -298,8 +298,7 @@ impl Connection {
             .max(least)
     }
 
-    /// Returns the memory of unread data. Returns 0 until the first message is complete, since no
-    /// call can read a part of it.
+    /// Returns the memory of unread data, or 0 before a `SOCK_SEQPACKET` message is complete.
     fn readable(&self) -> usize {
         match &self.records {
             Some(records) if !records.has_arrived() => 0,
@@ -307,22 +306,23 @@ impl Connection {
         }
     }
 
-    /// Returns true if a quarter of the buffers is missing: posting one costs as much as many.
+    /// Returns true if a quarter of the buffers is missing: posting one buffer costs as much as
+    /// posting many.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
         };
         let posted = endpoint.posted_receives();
         let few = |target: u16| posted <= target.saturating_sub(target / 4);
-        // most callers need not compute the target, which is at most this
+        // a cheap check first: the target is at most this value
         few(self.rx_buffers.window.max(LEAST_BUFFERS))
             && few(self.target(sk))
-            // siw refuses requests after the peer's end
+            // siw refuses receive requests after the peer has ended the connection
             && !self.both_ended()
     }
 
-    /// Posts the missing receive buffers, if enough are missing. Sets a wakeup if too few buffers
-    /// are spare, since buffers are allocated without the lock.
+    /// Posts the missing receive buffers, if enough are missing. If the spare buffers do not
+    /// suffice, sets a wakeup to allocate others without the lock.
     pub(crate) fn refill(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if !self.wants_refill(sk) {
             return;
@@ -354,7 +354,7 @@ impl Connection {
                 break;
             };
             if let Err(buffer) = endpoint.post_receive(buffer) {
-                // if the vector is full, the timer retries
+                // if the vector of spare buffers is full, the timer retries
                 let _ = self.rx_buffers.spare.push_within_capacity(buffer);
                 break;
             }
@@ -370,7 +370,7 @@ impl Connection {
 }
 
 /// Returns true if buffers `mapped` without the connection's lock belong to this endpoint. The
-/// socket may have started a new connection meanwhile.
+/// socket may have started a new connection during the mapping.
 fn is_of(endpoint: &Endpoint, mapped: &Arc<Mapper>) -> bool {
     Arc::ptr_eq(endpoint.mapper(), mapped)
 }
@@ -381,7 +381,7 @@ fn make(size: usize, mapper: &Arc<Mapper>, gfp: Flags) -> Result<Buffer> {
     Ok(buffer)
 }
 
-/// Posts the first `n` buffers of a connection.
+/// Allocates and posts the first `n` receive buffers of a connection.
 pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
     for _ in 0..n {
         let buffer = make(size, endpoint.mapper(), GFP_KERNEL)?;
@@ -414,11 +414,11 @@ pub(crate) fn resize(sk: &SdpSock) {
     let size = size.min(largest(sk));
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
-    // smaller buffers may be available when memory or permission for large ones is not
+    // smaller buffers may be possible when memory or permission for large ones is missing
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
-        // only the new buffers remain once the current buffers are used up
+        // the connection uses only the new buffers once the current ones are used up
         .find_map(|size| Some((size, first_buffers(size, &mapper).ok()?)));
     {
         let mut c = sk.connection();
@@ -453,7 +453,7 @@ pub(crate) fn resize(sk: &SdpSock) {
     }
 }
 
-/// Allocates missing receive buffers, as far as memory is available, and posts them.
+/// Allocates missing receive buffers, as far as memory is available, and posts these buffers.
 pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     loop {
         let (size, lacking, mapper) = {
@@ -485,8 +485,7 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     }
 }
 
-/// Allocates the minimum of receive buffers that the peer needs to send, after a failed allocation.
-/// Context: worker, which may wait for memory.
+/// Allocates missing receive buffers after a failed allocation. Context: worker, may sleep.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);
     sk.deliver(stock(sk, GFP_KERNEL));

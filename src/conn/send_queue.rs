@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Bytes accepted from send calls and not acknowledged yet.
+//! Queue of the bytes that send calls have passed, until the peer acknowledges them.
 //!
 //! Unsent and unacknowledged bytes form a stream with 64-bit positions in chunks of kernel memory.
-//! A send call takes the last chunk's memory out ([`SendQueue::open`]), fills it without a lock,
-//! and puts it back ([`SendQueue::close`]). A message may begin and end anywhere in the stream, so
-//! small sends coalesce. Chunks are mapped once and reused.
+//! A send call takes the last chunk's memory out ([`SendQueue::open`]), fills this memory without a
+//! lock, and puts it back ([`SendQueue::close`]). A message may begin and end anywhere in the
+//! stream, so small sends coalesce. Chunks are mapped once and reused.
 
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
@@ -22,13 +22,13 @@ pub(crate) const SMALL_CHUNK: usize = 2048;
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
 /// Size of all other chunks, and of the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
-/// Maximum number of chunks before the next message. A message of `SOCK_SEQPACKET` may double it.
+/// Maximum number of chunks before the next message. A `SOCK_SEQPACKET` message may add as many.
 const CHUNKS: usize = 64;
 /// Initial capacity in chunks.
 const FIRST_CHUNKS: usize = 4;
-/// Unused chunks kept for the next send: as many large ones as a send buffer has.
+/// Maximum number of unused chunks kept for the next send; 16 large ones fill a send buffer.
 const SPARE: usize = 16;
-/// Maximum number of chunks in the payload of one message, where the device supports it.
+/// Maximum number of chunks in the payload of one message, if the device supports as many SGEs.
 const SGES: usize = 2;
 
 /// Part of the stream: bytes `start..start + len`, at the beginning of `buffer`.
@@ -51,7 +51,7 @@ impl Chunk {
         self.len() < self.buffer.capacity()
     }
 
-    /// Returns true if a send call fills the chunk's memory, from which nothing is sent then.
+    /// Returns true if a send call is filling the chunk. Nothing is sent from such a chunk.
     fn is_open(&self) -> bool {
         !self.buffer.has_memory()
     }
@@ -65,7 +65,7 @@ pub(crate) struct OpenChunk {
 }
 
 impl OpenChunk {
-    /// Returns the free space.
+    /// Returns the free space of the chunk.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         self.memory
             .bytes_mut()
@@ -108,7 +108,7 @@ impl SendQueue {
         }
     }
 
-    /// Allocates the initial capacity. `sges`: maximum number of segments in a message.
+    /// Allocates the initial capacity. `sges` is the maximum number of segments in a message.
     pub(crate) fn prepare(&mut self, sges: u8) -> Result {
         self.most_sges = usize::from(sges).min(SGES);
         self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)
@@ -124,7 +124,7 @@ impl SendQueue {
         self.end.wrapping_sub(self.sent) as usize
     }
 
-    /// Returns true if a small message is not acknowledged.
+    /// Returns true if a small message is still unacknowledged.
     pub(crate) fn small_in_flight(&self) -> bool {
         self.small > self.done
     }
@@ -134,7 +134,8 @@ impl SendQueue {
         self.small = self.sent;
     }
 
-    /// Returns true if another message may begin: [`SendQueue::hold`] leaves more than `CHUNKS`.
+    /// Returns true if another message may begin: the queue has fewer than `CHUNKS` and a free
+    /// slot.
     pub(crate) fn has_space(&self) -> bool {
         self.chunks.len() < CHUNKS && !self.chunks.is_full()
     }
@@ -147,8 +148,9 @@ impl SendQueue {
         self.sent
     }
 
-    /// Opens the chunk for the next bytes: the last one if it has space, else an unused one of at
-    /// least `size`. `None`: the caller allocates one and calls [`SendQueue::open_new`].
+    /// Opens a chunk for the next bytes: the last chunk if it has space, else an unused one of at
+    /// least `size` bytes. Without such a chunk, the caller allocates one for
+    /// [`SendQueue::open_new`].
     pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
         if self.chunks.back_mut().is_some_and(|c| c.has_space()) {
             return self.open_last();
@@ -158,11 +160,11 @@ impl SendQueue {
         self.open_new(buffer)
     }
 
-    /// Opens a chunk on this buffer, which is mapped for sending; `None` if the queue is full.
+    /// Opens a chunk on a buffer that is mapped for sending. Returns `None` if the queue is full.
     pub(crate) fn open_new(&mut self, buffer: Buffer) -> Option<OpenChunk> {
         let chunk = Chunk {
             buffer,
-            // behind bytes of [`SendQueue::hold`]
+            // the chunk follows the bytes of [`SendQueue::hold`]
             start: self.chunks.back_mut().map_or(self.end, |last| last.end()),
             len: 0,
         };
@@ -179,8 +181,8 @@ impl SendQueue {
         Some(OpenChunk { memory, len })
     }
 
-    /// Closes a chunk; the first `n` bytes of its free space may be sent after the next
-    /// [`SendQueue::close`]. [`SendQueue::rewind`] removes them before that.
+    /// Closes a chunk with `n` new bytes, which may be sent after the next [`SendQueue::close`].
+    /// Until then, [`SendQueue::rewind`] can remove the new bytes.
     pub(crate) fn hold(&mut self, chunk: OpenChunk, n: usize) {
         let _ = self.put(chunk, n);
         self.chunks.grow(2 * CHUNKS, GFP_NOWAIT);
@@ -196,12 +198,12 @@ impl SendQueue {
         Some(last)
     }
 
-    /// Lets the bytes of [`SendQueue::hold`] be sent.
+    /// Allows the bytes added by [`SendQueue::hold`] to be sent.
     pub(crate) fn publish(&mut self) {
         self.end = self.chunks.back_mut().map_or(self.end, |last| last.end());
     }
 
-    /// Removes the bytes of [`SendQueue::hold`].
+    /// Removes the bytes added by [`SendQueue::hold`].
     pub(crate) fn rewind(&mut self) {
         while let Some(last) = self.chunks.back_mut().filter(|c| !c.is_open()) {
             let len = self.end.saturating_sub(last.start).min(last.len.into());
@@ -216,7 +218,7 @@ impl SendQueue {
         self.sent_whole = self.sent_whole.min(self.chunks.len());
     }
 
-    /// Closes a chunk; the first `n` bytes of its free space may now be sent.
+    /// Closes a chunk with `n` new bytes, which may now be sent.
     pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
         let Some(last) = self.put(chunk, n) else {
             return;
@@ -228,7 +230,7 @@ impl SendQueue {
                 self.keep(unused.buffer);
             }
         }
-        // If the allocation fails, space appears once some chunks have arrived.
+        // If the allocation fails, space appears once the peer has acknowledged some chunks.
         self.chunks.grow(CHUNKS, GFP_NOWAIT);
     }
 
@@ -243,7 +245,7 @@ impl SendQueue {
             .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
-    /// Returns the chunk that contains the next byte to send, and the offset in it.
+    /// Returns the index of the chunk that contains the next byte to send, and that byte's offset.
     fn next(&self) -> Option<(usize, usize)> {
         let c = self.chunks.get(self.sent_whole)?;
         let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
@@ -263,7 +265,7 @@ impl SendQueue {
         behind.fold(len(i).saturating_sub(off), usize::saturating_add)
     }
 
-    /// Returns the segments of the next `n` unsent bytes; `n` is at most [`SendQueue::contiguous`].
+    /// Returns the segments of the next `n` unsent bytes, at most [`SendQueue::contiguous`].
     pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
         let mut sges = [const { None }; SGES];
         let (mut left, mut count) = (n, 0);
@@ -297,7 +299,7 @@ impl SendQueue {
         }
     }
 
-    /// Frees everything before position `to`: those bytes have arrived.
+    /// Frees all bytes before position `to`, which have arrived.
     pub(crate) fn complete(&mut self, to: u64) {
         self.done = self.done.max(to.min(self.sent));
         let done = self.done;
@@ -310,7 +312,7 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless enough are kept or its slot cannot be allocated.
+    /// Keeps an unused chunk, if fewer than [`SPARE`] are kept and its slot can be allocated.
     fn keep(&mut self, buffer: Buffer) {
         if !pressure::is_exhausted() {
             let _ = vec::push(&mut self.spare, SPARE, buffer, GFP_NOWAIT);
@@ -322,7 +324,7 @@ impl SendQueue {
         self.spare.clear();
     }
 
-    /// Returns true if more bytes fit into the minimum that every connection may use.
+    /// Returns true if more bytes fit into the minimum of memory that every connection may use.
     pub(crate) fn needs_little(&self) -> bool {
         let last = self.chunks.len().checked_sub(1);
         let last = last.and_then(|i| self.chunks.get(i));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Resources of a new connection, on both sides.
+//! Resources of a new connection, for connect(2) and for a listener.
 
 use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
@@ -16,14 +16,13 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// MaxAdverts that this module announces. A value above 1 identifies peers that run this module.
+/// MaxAdverts that this module announces. A peer that announces more than 1 runs this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 pub(crate) const SEND_BUFFER: usize = 1024 * 1024;
 /// Smallest MaxMessage, whatever `SO_RCVBUF` is.
 const LEAST_MESSAGE: usize = 256 * 1024;
-/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for 6 retries; the connection manager
-/// repeats a request for a shorter time.
+/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for 6 retries; the CM gives up earlier.
 const TCP_SYN_RETRIES: u32 = 6;
 
 /// Returns the parameters of the queue pairs.
@@ -49,8 +48,8 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     config
 }
 
-/// Creates the protocol state of a new connection with receive buffers of `size` bytes. `peer`: the
-/// peer's receive size, MaxAdverts and credits.
+/// Creates the protocol state of a new connection with receive buffers of `size` bytes. `peer`
+/// contains the peer's receive size, MaxAdverts and credits.
 pub(crate) fn protocol(
     endpoint: &Endpoint,
     size: u32,
@@ -69,8 +68,7 @@ pub(crate) fn protocol(
     })
 }
 
-/// Returns the MaxMessage of a new connection, which is its `SO_RCVBUF` within bounds; 0 for a
-/// stream.
+/// Returns the MaxMessage of a new connection: `SO_RCVBUF` within bounds, or 0 for a stream.
 pub(crate) fn max_message(sk: &SdpSock) -> u32 {
     match sk.is_seqpacket() {
         true => sk.rcvbuf().clamp(LEAST_MESSAGE, MAX_MESSAGE as usize) as u32,
@@ -78,7 +76,7 @@ pub(crate) fn max_message(sk: &SdpSock) -> u32 {
     }
 }
 
-/// Encodes an address for Hello: IPv4 in the last four of 16 bytes, the others zero.
+/// Encodes an address for Hello. An IPv4 address is in the last four bytes, after zeros.
 pub(crate) fn hello_address(ip: &IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(a) => Hello::ipv4(a.octets()),
@@ -86,7 +84,7 @@ pub(crate) fn hello_address(ip: &IpAddr) -> [u8; 16] {
     }
 }
 
-/// All memory of a new connection, allocated where sleeping is allowed.
+/// All memory of a new connection, allocated in a context that may sleep.
 pub(crate) struct Prepared {
     pub(crate) endpoint: Endpoint,
     tx: SendQueue,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Counters.
+//! Counters of connections.
 //!
-//! The connection's lock protects its counters. The namespace keeps the sum of destroyed
-//! connections; a read of `/proc/net/sdpstats` adds the counters of existing connections.
+//! The lock of a connection protects its counters. The namespace keeps the sum of destroyed
+//! connections. A read of `/proc/net/sdpstats` adds the counters of existing connections.
 
 use super::FallbackReason;
 use crate::memory::protect::Refusal;
@@ -34,9 +34,9 @@ macro_rules! counters {
             pub(crate) sent: [u64; MIDS],
             /// Messages received, by [`Mid::index`].
             pub(crate) received: [u64; MIDS],
-            /// Results of `IPPROTO_SDP` sockets, by [`FallbackReason::index`].
+            /// Number of `IPPROTO_SDP` sockets with each result, by [`FallbackReason::index`].
             pub(crate) outcomes: [u64; FallbackReason::ALL.len()],
-            /// Blocks that were not protected, by [`Refusal::index`].
+            /// Blocks that were not write-protected, by [`Refusal::index`].
             pub(crate) async_refused: [u64; Refusal::COUNT],
             /// Connections aborted for a protocol violation, by [`Violation::index`].
             pub(crate) violations: [u64; Violation::COUNT],
@@ -73,7 +73,7 @@ counters! {
     bytes_sent,
     /// Stream bytes received.
     bytes_received,
-    /// Bytes received whose pages a pipe got (splice(2)).
+    /// Received bytes whose pages went to a pipe (splice(2)).
     bytes_spliced,
     send_completions,
     receive_completions,
@@ -90,7 +90,7 @@ counters! {
     transport_errors,
     /// Connections that the peer reset.
     resets,
-    /// Connections whose peer was silent for too long, or received no bytes.
+    /// Connections whose peer did not reply, or received no bytes, for too long.
     timeouts,
     /// Connections aborted because the peer did not return memory.
     withheld,
@@ -98,11 +98,11 @@ counters! {
     backlog_drops,
     /// Connection requests without a valid Hello.
     bad_hellos,
-    /// Requests beyond the limits of a user or namespace.
+    /// Requests that exceeded the limits of a user or namespace.
     limit_drops,
     /// Bytes sent that the peer read from the program's memory by RDMA.
     direct_sent,
-    /// Bytes sent in messages from pages of a program, file or pipe.
+    /// Bytes sent in messages without a copy, from pages of a program, file or pipe.
     direct_in_messages,
     /// Bytes received by RDMA READ into the program's memory.
     direct_received,
@@ -112,11 +112,11 @@ counters! {
     direct_filled,
     /// RDMA WRITEs queued while another one was in flight.
     direct_queued,
-    /// Times that blocks crossed a SinkAvail, and were written to the advertised memory.
+    /// Times that blocks crossed a SinkAvail, and were written to its memory instead.
     direct_void,
-    /// Own blocks that the peer did not read completely.
+    /// Blocks of this end that the peer did not read completely.
     direct_returned,
-    /// Times that the peer's blocks were refused.
+    /// Times that this end refused the peer's blocks.
     direct_refused,
     /// Times that a call's memory could not be pinned, for any reason.
     unpinnable,
@@ -126,7 +126,7 @@ counters! {
     async_touched,
     /// Blocks copied because a task waited to write to them.
     async_copied,
-    /// Times that memory was not pinned because the pinning limit was reached.
+    /// Times that memory was not pinned because of the limit of pinned pages.
     pin_refusals,
     /// Times that memory was not pinned because of the user's `RLIMIT_MEMLOCK`.
     pin_unlockable,

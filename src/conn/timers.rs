@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Table of a connection's deadlines; the socket's one kernel timer is set to the earliest.
-//! Independent of the kernel: `tests/host/conn` compiles this file, too.
+//! Table of a connection's deadlines; the socket's only kernel timer is set to the earliest one.
+//! The code does not depend on the kernel: `tests/host/conn` compiles it, too.
 //!
-//! Jiffies wrap around: a deadline is past if it is less than half of the range before now.
+//! Jiffies wrap around: a deadline is past if it lies before now by less than half of the range.
 
 use crate::sys::time::Jiffies;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// Closing the connection, or the end of the wait for an SDP reply before the fallback to TCP.
+    /// Timeout of closing the connection, or of the wait for an SDP reply before the switch to TCP.
     Close,
-    /// Sending of corked bytes.
+    /// Time to send corked bytes.
     Cork,
     /// End of `TCP_DEFER_ACCEPT`: accept(2) may return the connection without data.
     DeferAccept,
     /// Retry of a failed allocation of receive buffers.
     Memory,
-    /// Check for memory of the send queue.
+    /// Check if the send queue can get memory.
     Space,
     /// Check that the peer's adapter has acknowledged sends.
     Ack,
-    /// Retry of a local connect that found a full backlog, or the next first probe by iWARP.
+    /// Retry of a local connect(2) that found a full backlog, or next first probe of an iWARP peer.
     Retry,
-    /// Checks that blocks with a waiting writer are writable, and retries to copy them.
+    /// Check that blocks with a waiting writer have become writable, or retry to copy such blocks.
     GiveBack,
     /// Freeing of spare blocks of an idle connection.
     Trim,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Outgoing messages: selects and posts them.
+//! Selects and posts outgoing messages.
 
 use super::send_queue::LARGE_CHUNK;
 use super::stats;
@@ -17,10 +17,10 @@ use crate::transport::{SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-/// Every this many messages, one is signaled; the last message of a batch is always signaled.
+/// Number of messages of which one is signaled; the last of a batch is always signaled.
 const SIGNAL_EVERY: u32 = 8;
 impl Connection {
-    /// Sends all messages that may be sent. `zcopy`: blocks of program memory are posted.
+    /// Sends all messages that may be sent. `zcopy` is true if blocks of program memory are queued.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups, zcopy: bool) {
         let mut failed = None;
         if zcopy {
@@ -71,19 +71,19 @@ impl Connection {
         }
     }
 
-    /// Handles a work request that could not be posted: the connection is lost.
+    /// Handles the loss of the connection after a failure to post a work request.
     pub(super) fn cannot_post(&mut self, sk: &SdpSock, e: Error, wakeups: &mut Wakeups) {
         if Errno::of(e) == ENOTCONN {
-            // siw: the connection has ended
+            // siw returns this error once the connection has ended
             return self.failed(sk, Status::Flushed, wakeups);
         }
         self.stats.transport_errors += 1;
-        // The device's error code would mislead a program.
+        // The device's error code would mislead a program, which gets another error.
         debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
         self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
     }
 
-    /// Returns true if the last turn had nothing to send, and nothing can have changed.
+    /// Returns true if the last [`Self::transmit`] left nothing to send, and nothing is new.
     #[inline]
     fn has_nothing_to_send(&self, sk: &SdpSock) -> bool {
         let (Some(endpoint), Some(protocol)) = (&self.endpoint, &self.protocol) else {
@@ -91,7 +91,7 @@ impl Connection {
         };
         self.tx.unsent() == 0
             && (protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
-                // the first message shows that the peer has received the reply
+                // the peer's first message will show that the reply has arrived
                 || sk.state() == State::SynRecv)
     }
 
@@ -100,7 +100,7 @@ impl Connection {
         self.rx.unread.bytes() == 0 && sk.data().readers.load(Relaxed) > 0
     }
 
-    /// Returns the message to post and its possible stream bytes, or the reason to hold back.
+    /// Returns the message to post and the stream bytes for it, or the reason to hold back.
     #[inline]
     fn next_message(
         &mut self,
@@ -119,14 +119,14 @@ impl Connection {
         }
         let offer = Offer {
             queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
-            // the urgent byte comes after the unsent rest of a block
+            // the urgent byte follows the unsent rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
-            // Only messages with payload count, the last of which is signaled; an unsignaled
+            // Only messages with payload count, since the last of these is signaled. An unsignaled
             // message without payload must not hold anything back.
             in_flight: u16::from(self.tx.small_in_flight()),
-            // Bytes beyond the SGE limit of a message are not held back. Only the last bytes are
-            // held back, and the message before these is signaled.
+            // Bytes beyond the SGE limit of a message are not held back. Only the last bytes of the
+            // stream are held back, and the message before the last bytes is signaled.
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more
@@ -161,7 +161,7 @@ impl Connection {
         z.advertise(endpoint, message, self.tx.sent())
     }
 
-    /// Posts a message that is no advert, with as many stream bytes as may be sent.
+    /// Posts a message other than an advert, with as many stream bytes as may be sent.
     #[inline]
     fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &NextTx) -> Result {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_ref())
@@ -174,7 +174,7 @@ impl Connection {
         self.unsignaled = self.unsignaled.saturating_add(1);
         // the peer's buffers may grow before the remaining bytes are sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
-        // later bytes may wait long for the peer's credits
+        // later bytes may have to wait long for the peer's credits
         let stalls = protocol.credits() < PAYLOAD_CREDITS;
         let last = n > 0 && (unsent.saturating_sub(n) < full || stalls);
         let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
@@ -222,7 +222,7 @@ impl Connection {
     }
 
     /// Records the reason for holding back the next message, and sets the timer that ends the
-    /// delay. `collects`: a block of pages is being collected.
+    /// delay. `collects` is true while pages are being collected into a block.
     fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, collects: bool) {
         if held == Some(Stall::Credits) && self.held != held {
             self.stats.credit_stalls += 1;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Positions in the stream of received bytes, and rules for the urgent byte. Independent of the
-//! kernel and of the memory that holds the bytes.
+//! Positions in the stream of received bytes, and rules for the urgent byte. The code depends
+//! neither on the kernel nor on the memory that holds the bytes.
 
 use core::cmp::Ordering;
 
-/// Urgent data (`MSG_OOB`): at most one byte, as on TCP.
+/// Urgent data (`MSG_OOB`): at most one byte, as in TCP.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Urgent {
     #[default]
     None,
     /// An urgent byte is announced, but has not arrived.
     Pending,
-    /// The urgent byte has arrived and is unread: its value and position.
+    /// Value and position of an urgent byte that has arrived and is unread.
     Valid(u8, u64),
-    /// The urgent byte has arrived, and was read by `MSG_OOB`: its position.
+    /// Position of an urgent byte that was read by `MSG_OOB`.
     Read(u64),
 }
 
-/// Stream positions of the bytes received and not read.
+/// Stream positions of the bytes that were received and not read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Unread {
     /// Position of the next byte to read.
@@ -29,17 +29,17 @@ pub(crate) struct Unread {
     pub(crate) urgent: Urgent,
 }
 
-/// Bytes that a receive call may take at once, see [`Unread::next`].
+/// Bytes that a receive call may take at once; result of [`Unread::next`].
 pub(crate) struct NextRead {
     /// Position of the first byte.
     pub(crate) at: u64,
-    /// 1 if the first byte is for `MSG_OOB`, and not part of the stream.
+    /// 1 if the first byte is for `MSG_OOB` and not part of the stream, else 0.
     pub(crate) skip: usize,
     most: usize,
 }
 
 impl NextRead {
-    /// Returns how many of the `n` bytes from `at` on are passed to the caller.
+    /// Returns the number of bytes for the caller, if `n` bytes begin at position `at`.
     #[inline]
     pub(crate) fn len_of(&self, n: usize) -> usize {
         n.saturating_sub(self.skip).min(self.most)
@@ -80,21 +80,21 @@ impl Unread {
         self.mark() == Some(self.read)
     }
 
-    /// Returns the number of bytes before the urgent mark, else of all bytes (`SIOCINQ`).
+    /// Returns the number of bytes before the urgent mark, or of all bytes without one (`SIOCINQ`).
     pub(crate) fn readable(&self, inline: bool) -> usize {
         let mark = self.mark().filter(|_| !inline).unwrap_or(self.end);
         (mark.wrapping_sub(self.read) as usize).min(self.bytes())
     }
 
-    /// Returns true if poll(2) reports bytes: at least `least`, or any if no more can arrive
-    /// (`full`, as on TCP). A byte for `MSG_OOB` at the read position does not count.
+    /// Returns true if poll(2) reports bytes: at least `least`, or any number if no more can arrive
+    /// (`full`, as in TCP). A byte for `MSG_OOB` at the read position does not count.
     pub(crate) fn reaches(&self, least: usize, inline: bool, full: impl FnOnce() -> bool) -> bool {
         let ahead = usize::from(!inline && self.at_mark());
         self.bytes() >= least.saturating_add(ahead) || self.bytes() > ahead && full()
     }
 
-    /// Returns the next bytes, up to `most`, of a receive call at position `from`, before the
-    /// urgent mark. `None`: the mark is next, and the call has `got` bytes before it.
+    /// Returns up to `most` next bytes for a receive call at position `from`, before the urgent
+    /// mark. Returns `None` if the mark is next, and the call has `got` bytes before the mark.
     #[inline]
     pub(crate) fn next(&self, from: u64, most: usize, got: bool, inline: bool) -> Option<NextRead> {
         // an old urgent byte before the peeked bytes may have been dropped
@@ -119,7 +119,7 @@ impl Unread {
         }
     }
 
-    /// Counts `n` bytes as read. Clears an urgent byte that was passed.
+    /// Counts `n` bytes as read. Forgets an urgent byte before the new position.
     pub(super) fn consume(&mut self, n: u64) {
         self.read = self.read.wrapping_add(n);
         if self.mark().is_some_and(|at| at < self.read) {

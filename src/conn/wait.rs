@@ -15,7 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Number of event checks between two polls of the CQ. A poll takes as long as ten checks.
+/// Number of event checks between two polls of the CQ; a poll takes as long as ten checks.
 const SPINS: u32 = 8;
 /// Shortest polling time (us).
 const LEAST: i32 = 10;
@@ -35,7 +35,7 @@ impl BusyPoll {
         }
     }
 
-    /// Returns the polling time before sleeping, 0 if bytes are not expected within `most` (us),
+    /// Returns the polling time before sleeping, or 0 if no bytes are expected within `most` (us),
     /// the parameter `recv_poll`.
     pub(crate) fn limit(&self, most: i32) -> Delta {
         let mean = self.mean.load(Relaxed);
@@ -57,9 +57,9 @@ impl BusyPoll {
     }
 }
 
-/// Registers a caller that waits for send space, from before its last check until after the wait:
-/// space that appears after the check causes a notification. Without a registered caller no
-/// notification is sent, since it would wake callers that wait for something else.
+/// Registration of a caller that waits for send space, from before its last check until after the
+/// wait: space that appears after the check causes a notification. Without a registered caller
+/// there is no notification, which would wake callers that wait for something else.
 pub(crate) struct SpaceWanted<'a>(&'a Socket);
 
 impl Drop for SpaceWanted<'_> {
@@ -69,7 +69,7 @@ impl Drop for SpaceWanted<'_> {
 }
 
 impl SdpSock {
-    /// Registers a caller that waits for space, and then checks under the connection's lock.
+    /// Registers a caller that waits for space. The caller then checks under the connection's lock.
     pub(crate) fn await_space(&self) -> SpaceWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
         SpaceWanted(self.data())
@@ -80,9 +80,9 @@ impl SdpSock {
         self.data().writers.load(Relaxed) > 0
     }
 
-    /// Polls for an event after `seq`, and for completions if `polls`. Returns true if one has
-    /// arrived. Ends when another task needs the processor: the scheduler can wake a sleeping task
-    /// on an idle processor, but does not move a task that only yields.
+    /// Polls for an event after `seq`, and for completions if `polls`. Returns true if a completion
+    /// has arrived. The polling ends when another task needs the processor: the scheduler can wake
+    /// a sleeping task on an idle processor, but does not move a task that only yields.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
         let waits = || self.event_seq() == seq && !signal_pending() && !cpu_contended();
@@ -97,7 +97,7 @@ impl SdpSock {
         false
     }
 
-    /// [`SdpSock::wait`] for something to read.
+    /// Waits like [`SdpSock::wait`] for something to read, but polls first.
     pub(crate) fn wait_to_read(
         &self,
         lock: &mut Locked<'_>,
@@ -111,7 +111,7 @@ impl SdpSock {
         r
     }
 
-    /// [`SdpSock::wait`] that polls first, for at most the time that `busy_poll` has learned.
+    /// Waits like [`SdpSock::wait`], but polls first, for the time that `busy_poll` has learned.
     pub(super) fn poll_then_wait(
         &self,
         lock: &mut Locked<'_>,
@@ -120,16 +120,16 @@ impl SdpSock {
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
         let limit = busy_poll.limit(self.params().recv_poll());
-        // registers before the first check, which would otherwise arm the queues
+        // a registration after the first check would be late: that check arms the queues
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
             self.watch_then_sleep(seq, timeout, busy_poll, limit, polls)
         })
     }
 
-    /// Polls for an event after `seq` for `limit`, then sleeps. `polls`: also polls for
-    /// completions, as a registered caller. Records the time of both, which excludes the caller's
-    /// work for its peer before and after.
+    /// Polls for an event after `seq` for `limit`, then sleeps. If `polls`, polls also for
+    /// completions, as a registered caller. Records the time of polling and sleeping, which
+    /// excludes the caller's own work.
     fn watch_then_sleep(
         &self,
         seq: i32,
@@ -167,7 +167,7 @@ impl SdpSock {
         lock.unlocked(|| self.watch_then_sleep(seq, timeout, busy_poll, limit, false))
     }
 
-    /// Waits on a local connection until all sockets together may have memory again.
+    /// Waits on a local connection until the sockets of the system may have memory again.
     #[cold]
     pub(crate) fn wait_for_local_memory(
         &self,
@@ -190,11 +190,7 @@ impl SdpSock {
     }
 
     /// Waits without the socket lock for an event after `seq`. Returns the remaining time of
-    /// `timeout` in jiffies.
-    ///
-    /// # Errors
-    ///
-    /// `ERESTARTSYS`, `EINTR`: a signal.
+    /// `timeout` in jiffies, or `ERESTARTSYS` or `EINTR` after a signal.
     pub(crate) fn wait(&self, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
         self.looking(lock, || self.sleep(seq, timeout))
     }
@@ -204,7 +200,7 @@ impl SdpSock {
         let events = &self.data().events;
         events.enter();
         lock.unlocked(|| {
-            // Earlier events may be waiting for a worker: poll first.
+            // Earlier events may be waiting for a worker, so this task polls first.
             self.progress();
             let r = sleep();
             events.leave();

@@ -27,13 +27,13 @@ pub(crate) enum Wakeup {
     Admit = 64,
     /// Zero copy has made progress.
     Zcopy = 128,
-    /// Work is pending: release the memory of sent blocks.
+    /// Deferred work: release the memory of sent blocks.
     Released = 256,
-    /// Allocate receive buffers.
+    /// Deferred work: allocate receive buffers.
     Buffers = 512,
-    /// Destroy the connection.
+    /// Deferred work: disconnect.
     Disconnect = 1024,
-    /// Work is pending: notify the local peer of the end of the stream.
+    /// Deferred work: notify the local peer of the end of the stream.
     Fin = 2048,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Wakeups {
     set: u32,
     /// Number of completion events consumed.
     pub(super) events: u32,
-    /// Number of these events that had woken pollers.
+    /// Number of consumed completion events that had woken pollers.
     pub(super) to_pollers: u32,
 }
 
@@ -70,7 +70,7 @@ impl Wakeups {
         self.set & w as u32 != 0
     }
 
-    /// Removes a wakeup. Returns true if the set contained the wakeup.
+    /// Removes a wakeup from the set. Returns true if the set contained this wakeup.
     pub(super) fn take(&mut self, w: Wakeup) -> bool {
         let had = self.has(w);
         self.set &= !(w as u32);
@@ -87,7 +87,7 @@ impl Wakeups {
         self.set == 0
     }
 
-    /// Returns true if the pollers were woken for all of these events.
+    /// Returns true if the pollers were woken for all consumed completion events.
     pub(super) fn is_left_to_pollers(&self) -> bool {
         self.events > 0 && self.to_pollers == self.events
     }
@@ -95,7 +95,7 @@ impl Wakeups {
     /// Wakes the waiters, and the pollers unless excluded. Context: without the connection's lock.
     pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
         if self.has(Wakeup::State) && pollers {
-            // before the waiter continues: a later change would look like the waiter's own
+            // before the waiter continues, since a later change would look like the waiter's own
             sk.state_changed();
         }
         if self.set & WAKES_CALLS != 0 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of the sender's memory in a local stream, in place of copies.
+//! Blocks of the sender's memory in a local stream, which replace copies in the kernel.
 //!
-//! The reader copies a block straight from its pages to the buffer of its call, step by step. A
-//! step never waits for a program: if the reader's buffer is not present, the step copies to kernel
-//! memory first. The reader releases the memory before it consumes the last byte.
+//! The reader copies a block straight from the sender's pages to the buffer of its call, in steps.
+//! A step never waits for a program: if the reader's buffer is not present, the step copies to
+//! kernel memory first. The reader releases the memory before it consumes the last byte.
 //!
 //! A sender that needs its memory earlier replaces the block by a kernel copy
-//! (`LocalLink::replace_blocks`). The sender waits at most for the end of one step.
+//! (`LocalLink::replace_blocks`), and waits at most for the end of one step.
 
 use crate::conn::zcopy::BlockUser;
 use crate::memory::pinned::{Pinned, Pinning, Spare};
@@ -24,13 +24,13 @@ pub(crate) struct Offered {
     /// Copy that replaces the memory at the end of the reader's step.
     replacement: Option<Pinned>,
     user: BlockUser,
-    /// Process ID of the task that added it.
+    /// Process ID of the task that added the block.
     task: i32,
-    /// Number of bytes read.
+    /// Number of bytes that the reader has read.
     read: usize,
     /// True while the reader copies.
     busy: bool,
-    /// True for a copy in kernel memory.
+    /// True if the memory is a copy in the kernel.
     is_copy: bool,
 }
 
@@ -47,25 +47,25 @@ impl Offered {
         }
     }
 
-    /// Returns true if the block has this user and, if `own`, the calling task added the block.
+    /// Returns true if the block has this user and, with `own`, was added by the calling task.
     fn is_of(&self, user: BlockUser, own: bool) -> bool {
         self.user == user && (!own || self.task == kernel::current!().pid())
     }
 
-    /// Returns the number of unread bytes, if the block has some and [`Self::is_of`] this user.
+    /// Returns the number of unread bytes, if the block has any, and this user ([`Self::is_of`]).
     pub(super) fn unread_of(&self, user: BlockUser, own: bool) -> Option<usize> {
         let memory = self.memory.as_ref().filter(|_| self.is_of(user, own))?;
         Some(memory.len().saturating_sub(self.read))
     }
 
-    /// Returns the pages to copy, if the block has this user and is not replaced yet. Leaves a
-    /// block of a call to that call.
+    /// Returns the pages to copy, if the block has this user and is not replaced yet. For
+    /// [`BlockUser::Call`], the calling task must have added the block.
     pub(super) fn pages_of(&self, user: BlockUser) -> Option<&Arc<Pages>> {
         let is_it = self.is_of(user, user == BlockUser::Call) && self.replacement.is_none();
         self.pages().filter(|_| is_it)
     }
 
-    /// Returns the memory of a block that has no user and no read bytes.
+    /// Returns the memory of the block, if the block has no user and no byte was read.
     pub(super) fn unread_memory(&mut self) -> Option<&mut Pinned> {
         let is_free = !self.busy && self.read == 0 && self.user == BlockUser::None && !self.is_copy;
         self.memory.as_mut().filter(|_| is_free)
@@ -75,14 +75,14 @@ impl Offered {
         self.memory.as_ref()?.pages()
     }
 
-    /// Begins a step of the reader.
+    /// Begins a step of the reader, which copies from the returned pages.
     pub(super) fn begin(&mut self) -> Option<Arc<Pages>> {
         let pages = self.pages()?.clone();
         self.busy = true;
         Some(pages)
     }
 
-    /// Ends a step that has read `n` bytes. Returns memory to release.
+    /// Ends a step that has read `n` bytes. Returns memory that the caller releases.
     pub(super) fn end(&mut self, n: usize, counts: &Blocks) -> Option<Pinned> {
         self.busy = false;
         self.read = self.read.saturating_add(n);
@@ -100,8 +100,8 @@ impl Offered {
         self.replace(copy, counts)
     }
 
-    /// Replaces the memory by a copy, now or at the end of the reader's step. Returns memory to
-    /// release.
+    /// Replaces the memory by a copy, now or at the end of the reader's step. Returns memory that
+    /// the caller releases.
     pub(super) fn replace(&mut self, copy: Pinned, counts: &Blocks) -> Option<Pinned> {
         let memory = self.memory.as_mut()?;
         if self.busy {
@@ -119,7 +119,7 @@ impl Offered {
 /// Blocks of one direction.
 #[pin_data]
 pub(super) struct Blocks {
-    /// Unused blocks of the sender; `None` once its socket is closed.
+    /// Unused blocks of the sender; `None` once the sender's socket is closed.
     #[pin]
     pool: SpinLock<Option<BlockPool>>,
     /// Number of unread blocks in the sender's memory. Written with the queue's lock held.
@@ -153,7 +153,7 @@ impl Blocks {
         usize::try_from(self.count.load(Relaxed)).unwrap_or(0)
     }
 
-    /// Resets the counters: the queue has no more blocks.
+    /// Resets the counters, once the queue has no more blocks.
     pub(super) fn clear(&self) {
         self.count.store(0, Relaxed);
         self.pinned.store(0, Relaxed);
@@ -165,12 +165,12 @@ impl Blocks {
         Option::as_mut(&mut pool).map(f)
     }
 
-    /// Takes the unused blocks out: the sender's socket is closed.
+    /// Takes the unused blocks out, since the sender's socket is closed.
     pub(super) fn close(&self) -> Option<BlockPool> {
         self.pool.lock().take()
     }
 
-    /// Returns the number of bytes that were copied once.
+    /// Returns the number of bytes read from the sender's memory, and so copied only once.
     pub(super) fn direct(&self) -> u64 {
         self.direct.load(Relaxed)
     }
@@ -180,7 +180,7 @@ impl Blocks {
         self.pinned.fetch_add(bytes, Relaxed);
     }
 
-    /// Releases memory. Context: process, sleeps.
+    /// Releases memory of a block, and keeps its unused block. Context: process, sleeps.
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = match memory.into_spare() {
             // a copy in progress holds a reference to the list of pages

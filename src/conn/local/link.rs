@@ -17,19 +17,19 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
 use kernel::sync::Arc;
 
-/// Maximum number of copied bytes to which a call adds others. A queue has 256 entries, most of
-/// them segments of 64 KiB. A message of 2 MiB has space behind these bytes.
+/// Maximum number of queued copied bytes to which a call adds more. A queue has 256 entries, most
+/// of them segments of 64 KiB, so a message of 2 MiB still fits behind these bytes.
 const MOST_COPIED: usize = 12 << 20;
 
-/// One direction.
+/// State of one direction of a local connection.
 pub(super) struct Direction {
     pub(super) queue: Arc<ByteQueue<Offered>>,
     pub(super) blocks: Arc<Blocks>,
-    /// Position behind the last urgent byte, 0 for none. Written before that byte is published.
+    /// Position behind the last urgent byte, 0 for none. Written before the byte is published.
     urgent: Atomic<i64>,
     /// Position of an unread urgent byte that a newer urgent byte has replaced; negative for none.
     dropped: Atomic<i64>,
-    /// Value of `urgent` that the reader has read by `MSG_OOB`.
+    /// Value of `urgent` whose byte the reader has read by `MSG_OOB`.
     urgent_read: Atomic<i64>,
     /// Set while accept(2) waits for the first bytes (`TCP_DEFER_ACCEPT`).
     deferred: AtomicFlag,
@@ -54,10 +54,10 @@ impl Direction {
     }
 }
 
-/// State of both ends. The end that called connect(2) writes to the first direction.
+/// State of both directions. The end that called connect(2) writes to the first direction.
 pub(super) type Pair = [Direction; 2];
 
-/// One end of a local connection. Context of the methods: any, unless they say otherwise.
+/// One end of a local connection. Context of the methods: any, unless stated otherwise.
 pub(crate) struct LocalLink {
     pair: Arc<Pair>,
     /// True for the end that called connect(2).
@@ -65,12 +65,12 @@ pub(crate) struct LocalLink {
     peer: ARef<SdpSock>,
     /// Bits of [`Special`] for this end.
     special: Atomic<i32>,
-    /// Number of calls of this end. Written with the socket lock.
+    /// Number of send calls of this end. Written under the socket lock.
     sends: Atomic<u64>,
     receives: Atomic<u64>,
 }
 
-/// Condition for which calls take the connection's lock.
+/// Condition under which calls have to take the connection's lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Special {
     /// `TCP_CORK`.
@@ -119,11 +119,11 @@ impl LocalLink {
         &self.peer
     }
 
-    /// Returns the bytes that this end can read.
+    /// Returns the positions of the bytes that this end can read.
     pub(crate) fn unread(&self) -> Unread {
         let d = self.incoming();
         let flow = d.queue.flow();
-        // The mark is loaded before the end: the byte of a mark at or below the end has arrived.
+        // Loads the mark before the end: the byte of a mark at or below the end has arrived.
         let read = flow.read();
         let (mark, end) = (d.urgent.load(Acquire), flow.written());
         let at = mark.wrapping_sub(1);
@@ -144,7 +144,7 @@ impl LocalLink {
         self.incoming().urgent.load(Acquire)
     }
 
-    /// Returns the numbers of calls, bytes and bytes copied only once, each sent and received.
+    /// Returns the numbers of calls, bytes, and bytes copied only once, each sent and received.
     pub(super) fn counts(&self) -> [u64; 6] {
         [
             self.sends.load(Relaxed),
@@ -161,7 +161,7 @@ impl LocalLink {
         self.outgoing().queue.flow().read()
     }
 
-    /// Drops the memory kept for the next bytes.
+    /// Drops the memory that the queue keeps for the next bytes.
     pub(super) fn shed(&self) {
         self.outgoing().queue.shed();
     }
@@ -176,7 +176,7 @@ impl LocalLink {
         self.outgoing().queue.flow().unread()
     }
 
-    /// Returns the size of the peer's receive buffer: the bytes that may arrive unread.
+    /// Returns the size of the peer's receive buffer, up to which unread bytes count as arrived.
     fn window(&self) -> usize {
         self.peer.rcvbuf() / 2
     }
@@ -187,8 +187,8 @@ impl LocalLink {
         self.unsent().saturating_sub(pinned)
     }
 
-    /// Returns the number of copied bytes that exceed the peer's receive buffer. Such bytes count
-    /// as not arrived.
+    /// Returns the number of copied bytes that exceed the peer's receive buffer, and so have not
+    /// arrived.
     pub(crate) fn queued(&self) -> usize {
         self.copied().saturating_sub(self.window())
     }
@@ -214,14 +214,15 @@ impl LocalLink {
         self.copied() < MOST_COPIED
     }
 
-    /// Requests a wakeup of this end's callers for new bytes. The caller then checks for bytes.
+    /// Requests a wakeup of this end's callers for new bytes. The caller must check for bytes
+    /// afterwards.
     pub(crate) fn await_bytes(&self) {
         self.incoming().queue.flow().await_bytes();
     }
 
-    /// Requests a wakeup of this end once half of the space is free: a wakeup costs as much as many
-    /// copies. The free send buffer suffices: a reader may wait for a full window (`SO_RCVLOWAT`).
-    /// The caller then checks for space again.
+    /// Requests a wakeup of this end once half of the space is free, since a wakeup costs as much
+    /// as many copies. A free send buffer suffices, since a reader may wait for a full window
+    /// (`SO_RCVLOWAT`). After this call, the caller checks for space again.
     pub(crate) fn await_space(&self, sk: &SdpSock) {
         let (window, d) = (self.window(), self.outgoing());
         let half = sk.sndbuf().saturating_add(window) / 2;
@@ -230,7 +231,7 @@ impl LocalLink {
         d.queue.flow().await_space(low);
     }
 
-    /// Delays accept(2) of this end until the first bytes arrive. Returns false if any have.
+    /// Delays accept(2) of this end until bytes arrive. Returns false if bytes have arrived.
     pub(crate) fn defer(&self) -> bool {
         let d = self.incoming();
         d.deferred.xchg(true, Full);
@@ -248,7 +249,7 @@ impl LocalLink {
         self.special.load(Relaxed) != 0
     }
 
-    /// Sets or clears a condition. Called with the connection's lock.
+    /// Sets or clears a condition. Context: connection's lock held.
     pub(crate) fn set(&self, what: Special, on: bool) {
         let others = self.special.load(Relaxed) & !(what as i32);
         let this = if on { what as i32 } else { 0 };
@@ -289,14 +290,14 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer's pollers of new bytes, at each write as on TCP (EPOLLET).
+    /// Notifies the peer's pollers of new bytes, at each write as in TCP (EPOLLET).
     fn notify_pollers(&self) {
         if SockCore::is_watched(&self.peer) {
             self.peer.data_ready();
         }
     }
 
-    /// Notifies the peer of new bytes. `waits`: calls on the peer's socket wait for bytes.
+    /// Notifies the peer of new bytes. `waits`: calls of the peer wait for bytes.
     #[inline]
     pub(crate) fn has_written(&self, waits: bool) {
         if waits {
@@ -312,7 +313,7 @@ impl LocalLink {
         }
     }
 
-    /// Resets the connection: the closed peer cannot read the bytes just sent.
+    /// Resets the connection, since the closed peer cannot read the bytes just sent.
     #[cold]
     fn reject(&self) {
         let mut c = self.peer.connection();
@@ -330,7 +331,7 @@ impl LocalLink {
         }
     }
 
-    /// Returns true if the bytes that have not arrived reach `TCP_NOTSENT_LOWAT`.
+    /// Returns true if at least `TCP_NOTSENT_LOWAT` bytes have not arrived.
     #[cold]
     pub(crate) fn has_enough_unsent(&self, sk: &SdpSock) -> bool {
         let enough = sk.with(|c| c.options.not_sent_lowat) as usize;
@@ -349,7 +350,7 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer of space, which a call of the peer waits for.
+    /// Notifies the peer of free space, for which a call of the peer waits.
     #[cold]
     pub(crate) fn has_read(&self) {
         self.peer.wake();
@@ -382,7 +383,7 @@ impl LocalLink {
         self.incoming().urgent_read.store(mark, Relaxed);
     }
 
-    /// Returns true if the next byte to read is an urgent byte that a newer one has replaced.
+    /// Returns true if the next byte to read is urgent, but a newer urgent byte has replaced it.
     pub(crate) fn drops_next(&self) -> bool {
         let d = self.incoming();
         let dropped = d.dropped.load(Relaxed);
@@ -390,7 +391,7 @@ impl LocalLink {
     }
 
     /// Records that this end's socket is closed and reads no more. Returns true if bytes are
-    /// unread. A writer publishes bytes before it reads this flag.
+    /// unread. A writer publishes bytes before it checks if the reader is closed.
     pub(crate) fn stop_reading(&self) -> bool {
         self.incoming().closed.xchg(true, Full);
         self.readable() > 0

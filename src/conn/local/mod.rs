@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Connections between two sockets of one network namespace: two byte streams, one in each
-//! direction, without messages of SDP.
+//! Connections between two sockets of one network namespace: one byte stream in each direction,
+//! without SDP messages.
 //!
 //! A [`LocalEnd`] is one end for the calls of its socket, under the socket lock alone. A
-//! [`LocalLink`] is the same end for poll(2), ioctl(2), timers, and the end of the connection. A
-//! call that writes or reads notifies the other socket. No task works for a closed socket.
+//! [`LocalLink`] is the same end for poll(2), ioctl(2), timers, and closing. A call that writes or
+//! reads notifies the other socket. No worker empties the queue of a closed socket.
 //!
 //! **References.** Each end holds a reference to the other socket until its own socket is closed.
 
@@ -26,7 +26,7 @@ use crate::sys::time::{jiffies, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Local connection request that is repeated after a full backlog.
+/// Local connection request to repeat, since the listener's backlog was full.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalRequest {
     pub(crate) ifindex: u32,
@@ -34,7 +34,7 @@ pub(crate) struct LocalRequest {
     pub(crate) pause: Jiffies,
 }
 
-/// One end of a local connection, for calls.
+/// One end of a local connection, for calls of its socket.
 pub(crate) struct LocalEnd {
     pub(crate) link: Arc<LocalLink>,
     pub(crate) writer: Writer<Offered>,
@@ -96,7 +96,7 @@ impl Connection {
         self.note_options();
     }
 
-    /// Notes the options that calls on a local connection check, after a change.
+    /// Copies the options that calls on a local connection check to the link, after a change.
     pub(crate) fn note_options(&self) {
         let Some(Local { link, .. }) = &self.local else {
             return;
@@ -107,7 +107,7 @@ impl Connection {
         link.set(Special::Inq, o.inq);
     }
 
-    /// Restarts the user timeout if the peer has read more bytes, or bytes `begin` to wait.
+    /// Restarts `TCP_USER_TIMEOUT` if the peer has read more bytes, or if bytes `begin` to wait.
     pub(crate) fn note_progress(&mut self, begin: bool) {
         let Some(local) = &mut self.local else {
             return;
@@ -144,7 +144,7 @@ impl Connection {
         self.local.take()
     }
 
-    /// Drops the memory kept for the next bytes.
+    /// Drops the memory kept for the next bytes to send.
     pub(crate) fn shed(&mut self) {
         self.tx.shed();
         if let Some(local) = &self.local {
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes that can be read.
+    /// Returns the positions of the bytes that can be read.
     pub(crate) fn unread(&self) -> Unread {
         match &self.local {
             Some(local) => local.link.unread(),
@@ -174,7 +174,7 @@ impl SdpSock {
         }
     }
 
-    /// Takes the end of a new connection.
+    /// Moves the local end of a new connection to the cell.
     #[cold]
     fn find_local(&self, cell: &mut LocalCell) {
         self.with(|c| {
@@ -186,7 +186,7 @@ impl SdpSock {
         });
     }
 
-    /// Drops the local end: the closed socket reads no more bytes.
+    /// Drops the local end, since the closed socket reads no more bytes.
     pub(crate) fn drop_local_end(&self, lock: &mut Locked<'_>) {
         let cell = self.under_lock(lock, &self.data().local);
         let end = core::mem::replace(cell, LocalCell::Unknown);
@@ -208,7 +208,7 @@ impl SdpSock {
 /// Local connection of a socket.
 pub(crate) struct Local {
     pub(crate) link: Arc<LocalLink>,
-    /// The local end, until the first call takes it.
+    /// Local end, until the first call moves it to the [`LocalCell`].
     end: Option<KBox<LocalEnd>>,
     /// Set once the connection has ended. Unread bytes stay readable.
     over: bool,
@@ -219,12 +219,12 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Returns the link while the connection lives.
+    /// Returns the link until the connection has ended.
     pub(crate) fn living(&self) -> Option<&Arc<LocalLink>> {
         (!self.over).then_some(&self.link)
     }
 
-    /// Ends the connection. The first call returns the link, for the notification of the peer.
+    /// Marks the connection as ended. The first call returns the link, to notify the peer.
     pub(crate) fn end(&mut self) -> Option<Arc<LocalLink>> {
         let was = core::mem::replace(&mut self.over, true);
         (!was).then(|| self.link.clone())

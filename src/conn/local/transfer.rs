@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 
 /// Maximum number of bytes copied at a time.
 const STEP: usize = 65536;
-/// Number of bytes copied by way of kernel memory if the reader's buffer is not present.
+/// Maximum number of bytes copied through kernel memory if the reader's buffer is not present.
 const ASIDE: usize = 16384;
 
 impl LocalLink {
@@ -27,12 +27,12 @@ impl LocalLink {
         self.outgoing().blocks.with_pool(f)
     }
 
-    /// Returns true if another block may be added.
+    /// Returns true if the queue accepts another block.
     pub(crate) fn has_block_space(&self) -> bool {
         self.outgoing().blocks.count() < MOST_BLOCKS
     }
 
-    /// Returns the number of bytes that have not arrived, except those that a call waits for.
+    /// Returns the number of bytes that have not arrived, without the bytes that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         let detached = match self.outgoing().blocks.pinned() {
             0 => 0,
@@ -41,8 +41,8 @@ impl LocalLink {
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the numbers of unread blocks and unread bytes of this user. `own`: counts blocks
-    /// of the calling task only.
+    /// Returns the numbers of unread blocks and unread bytes of this user. If `own`, counts only
+    /// blocks of the calling task.
     pub(crate) fn blocks_of(&self, user: BlockUser, own: bool) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
         let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
@@ -53,13 +53,9 @@ impl LocalLink {
         (blocks, bytes)
     }
 
-    /// Replaces the memory of this user's unread blocks by copies; for [`BlockUser::Call`], only of
-    /// the calling task's blocks. Passes old memory to `release`, unless the reader releases it
-    /// after its step. Context: process, may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
+    /// Replaces the memory of this user's unread blocks by copies. For [`BlockUser::Call`], affects
+    /// only blocks of the calling task. Passes the old memory to `release`, unless the reader
+    /// releases it after a step. Fails with `ENOMEM`. Context: process, may sleep.
     pub(crate) fn replace_blocks(
         &self,
         user: BlockUser,
@@ -79,8 +75,8 @@ impl LocalLink {
         Ok(())
     }
 
-    /// Drops the unread blocks of this end, their copies and all later bytes, because the
-    /// connection is reset. A copy is charged to its sender.
+    /// Drops the unread blocks of this end, their copies and all later bytes, since the connection
+    /// is reset. Copies must go, too, since they are charged to their sender.
     pub(crate) fn drop_blocks(&self) {
         let d = self.outgoing();
         d.queue.cut(|b| b.pages().is_some());
@@ -89,11 +85,7 @@ impl LocalLink {
 }
 
 impl LocalEnd {
-    /// Adds memory as the next bytes of the stream.
-    ///
-    /// # Errors
-    ///
-    /// `Err`: returns the memory, since the queue has no space for the entry.
+    /// Adds memory as the next bytes of the stream, or returns the memory if the queue is full.
     pub(crate) fn offer(
         &mut self,
         sk: &SdpSock,
@@ -122,7 +114,7 @@ impl LocalEnd {
     }
 
     /// Calls `add` to extend the last block, if the block ends the stream and is completely unread.
-    /// `add` returns the number of added bytes.
+    /// The function `add` returns the number of added bytes.
     pub(crate) fn grow_block(&mut self, add: impl FnOnce(&mut Pinned) -> usize) -> usize {
         let blocks = &self.link.outgoing().blocks;
         let (n, waits) = self.writer.grow(|b| {
@@ -137,12 +129,9 @@ impl LocalEnd {
     }
 
     /// Copies up to `n` bytes at `offset` of the block that begins at `start` to a call, or skips
-    /// them if `discard`, and consumes them unless `peek`. Returns the number of bytes, 0 if a
-    /// reset has dropped the block.
-    ///
-    /// # Errors
-    ///
-    /// `EFAULT`: the call's memory cannot be written. `ENOMEM`.
+    /// the bytes if `discard`, and consumes the bytes unless `peek`. Returns the number of bytes,
+    /// or 0 if a reset has dropped the block. Fails with `EFAULT` if the call's memory cannot be
+    /// written, or with `ENOMEM`.
     pub(crate) fn give_block(
         &mut self,
         to: &mut RecvMsg<'_>,
@@ -178,7 +167,7 @@ impl LocalEnd {
         Ok(if self.end_step(start, read) { given } else { 0 })
     }
 
-    /// Copies `n` bytes of a block to kernel memory. `None`: a reset has dropped the block.
+    /// Copies `n` bytes of a block to kernel memory. Returns `None` if a reset dropped the block.
     #[cold]
     fn copy_aside(&mut self, (start, offset): (i64, usize), n: usize) -> Result<Option<Memory>> {
         let mut bytes = Memory::new(ASIDE, GFP_KERNEL)?;
@@ -192,7 +181,7 @@ impl LocalEnd {
         copied.map(|()| Some(bytes))
     }
 
-    /// Begins a step that reads the block at `start`. `None`: a reset has dropped the block.
+    /// Begins a step that reads the block at `start`. Returns `None` if a reset dropped the block.
     fn begin_step(&self, start: i64) -> Option<Arc<Pages>> {
         let queue = &self.link.incoming().queue;
         let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());

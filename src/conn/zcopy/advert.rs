@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Adverts: memory that the peer gets access to.
+//! Adverts of memory to which the peer gets access.
 //!
-//! An [`Advert`] is one block of memory, from its transfer to the transport until the end of the
+//! An [`Advert`] is one block of memory, from its handover to the transport until the end of the
 //! peer's access:
 //!
 //! ```text
@@ -14,12 +14,12 @@
 //!  any of them -- connection lost --> Lost
 //! ```
 //!
-//! The cookie distinguishes a block from all earlier and later ones of the connection. When
-//! completions are handled, a slot may already contain another block.
+//! The cookie distinguishes a block from all other blocks of the connection. When a completion is
+//! handled, the block's slot may already contain another block.
 
 use crate::protocol::Block;
 
-/// State of an advert; see the head of this file.
+/// State of an advert, with the transitions shown at the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdvertState {
     /// The block is not registered yet.
@@ -28,7 +28,7 @@ pub(crate) enum AdvertState {
     Queued,
     /// The advert is sent: the peer may access the block.
     Posted,
-    /// The peer's use has ended, or the advert was never sent.
+    /// The peer no longer uses the block, or the advert was never sent.
     Done,
     /// The invalidation of the key is posted.
     Invalidating,
@@ -38,7 +38,7 @@ pub(crate) enum AdvertState {
     Lost,
 }
 
-/// A block of memory; `M` is its owner's handle.
+/// A block of memory. The type `M` is the handle of the block's owner.
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
     pub(crate) memory: M,
@@ -47,12 +47,12 @@ pub(crate) struct Advert<M> {
     /// Cookie of the invalidation.
     pub(crate) cookie: u64,
     pub(crate) state: AdvertState,
-    /// Bytes at the block's start that have been transferred.
+    /// Number of bytes at the block's start that have been transferred.
     pub(crate) done: u32,
 }
 
 impl<M> Advert<M> {
-    /// Makes a block of `size` bytes that is registered later.
+    /// Creates the advert of a block of `size` bytes that is registered later.
     pub(crate) fn unregistered(memory: M, size: u32, cookie: u64) -> Self {
         let segment = Block {
             size,
@@ -71,7 +71,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Makes a registered block.
+    /// Creates the advert of a registered block.
     pub(crate) fn new(memory: M, segment: Block, cookie: u64) -> Self {
         Advert {
             memory,
@@ -82,7 +82,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Returns the block to send.
+    /// Returns the block if its advert is still to be sent.
     pub(crate) fn queued(&self) -> Option<Block> {
         (self.state == AdvertState::Queued).then_some(self.segment)
     }
@@ -103,7 +103,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Records bytes transferred at the block's start. Returns the number of new ones.
+    /// Records that the first `done` bytes are transferred. Returns the number of new bytes.
     pub(crate) fn moved(&mut self, done: u32) -> u32 {
         let before = core::mem::replace(&mut self.done, done.min(self.segment.size));
         self.done.saturating_sub(before)
@@ -125,7 +125,7 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Handles a completed invalidation. Returns true if the cookie is that of this block.
+    /// Handles a completed invalidation. Returns true if the cookie belongs to this block.
     pub(crate) fn invalidated(&mut self, cookie: u64) -> bool {
         let own = self.state == AdvertState::Invalidating && self.cookie == cookie;
         if own {
@@ -139,7 +139,7 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if no wait is needed: the block is unused, or lost with the transport.
+    /// Returns true if no task has to wait for the block: it is unused, or lost with the transport.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

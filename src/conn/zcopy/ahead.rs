@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Order of stream bytes and blocks: bytes queued before a block, its advert, and unread bytes.
+//! Order of stream bytes and blocks: bytes queued before a block, the advert, and the unread rest.
 
 use super::super::{Connection, Wakeup, Wakeups};
 use super::tx_blocks::{Next, Rest};
@@ -12,15 +12,15 @@ use kernel::prelude::*;
 
 /// Next part of the stream to send.
 pub(crate) struct NextTx {
-    /// Number of bytes.
+    /// Number of bytes in this part of the stream.
     pub(crate) unsent: usize,
     /// Maximum number of bytes in one message.
     pub(crate) limit: usize,
-    /// Set if uncounted bytes follow.
+    /// Set if more bytes, not counted in `unsent`, follow this part.
     pub(crate) more: bool,
     /// Block to advertise after these bytes.
     pub(crate) source: Option<Block>,
-    /// Memory and cookie of the queued bytes, if they belong to a block.
+    /// Memory and cookie of these bytes, if they are the rest of a block.
     pub(crate) rest: Option<(BlockSpan, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Rest<'_, Posted> {
 }
 
 impl Connection {
-    /// Returns the number of unacknowledged bytes, without those that a call waits for.
+    /// Returns the number of unacknowledged bytes, without the bytes that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         if let Some(local) = &self.local {
             return local.link.outstanding();
@@ -69,7 +69,7 @@ impl Connection {
         let Some((next, at)) = self.zcopy.blocks.next() else {
             return;
         };
-        // bytes queued behind a block are sent after it
+        // bytes queued behind a block are sent after the block
         ahead.unsent = at.saturating_sub(self.tx.sent()) as usize;
         ahead.more = true;
         if let Next::Advert(block) = next {
@@ -80,7 +80,7 @@ impl Connection {
         }
         match next {
             Next::Advert(_) => {}
-            // neither this block nor later bytes may be sent now
+            // neither the next block nor later bytes may be sent now
             Next::New { size: n, .. }
             | Next::Ending(n)
             | Next::Rest(Rest {
@@ -97,8 +97,8 @@ impl Connection {
         }
     }
 
-    /// Posts a message with unsent bytes of a block. The message is signaled: after a recall no
-    /// later message might complete the block, and its call would wait forever.
+    /// Posts a message with unsent bytes of a block. The message is signaled: after a recall, there
+    /// may be no later message whose completion ends the wait of the block's call.
     pub(crate) fn post_rest(&mut self, message: &Outgoing, rest: (BlockSpan, u64)) -> Result {
         let (span, cookie) = rest;
         let header = message.header.get(..message.header_len.into());
@@ -121,8 +121,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Advertises the next block, writes its rest to a waiting reader of the peer, or selects
-    /// another method. Returns true if the caller has to check again.
+    /// Advertises the next block, writes the rest of a block to a waiting reader of the peer, or
+    /// selects another method. Returns true if the caller has to call again.
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
@@ -168,7 +168,7 @@ impl Connection {
         by_read() && self.protocol.as_ref().is_some_and(can)
     }
 
-    /// Returns true if no reply of the peer about earlier blocks will allow the next advert.
+    /// Returns true if no earlier block is with the peer, whose reply could allow the next advert.
     fn is_stuck(&self) -> bool {
         self.protocol
             .as_ref()
@@ -185,8 +185,8 @@ impl Connection {
         waits && self.zcopy.blocks.is_next_of_call()
     }
 
-    /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
-    /// a reader or space.
+    /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false if there
+    /// is no reader, or no space in the send queue.
     fn write_rest(&mut self, sge: &BlockSpan, cookie: u64) -> Result<bool> {
         let (Some(endpoint), Some(protocol), Some(z)) = (
             self.endpoint.as_mut(),
@@ -222,7 +222,7 @@ impl Connection {
         }
     }
 
-    /// Records completed bytes of a block's rest.
+    /// Records completed bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.blocks.rest_gone(cookie, bytes));
         self.alive.progress(jiffies());

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks that no call waits for: sends with `MSG_ZEROCOPY`, of programs and of io_uring.
+//! Blocks that no call waits for, of sends with `MSG_ZEROCOPY` by programs and io_uring.
 //!
-//! A call pins the next bytes, adds them to the connection's blocks ([`super::tx_blocks`]), and
-//! continues. Usually the peer reads these blocks. Bytes that the peer does not read are sent from
-//! the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. Each turn of the
-//! connection takes out completed blocks and releases their memory without the lock, with a
-//! [`Notify`].
+//! A send call pins its next bytes, adds them to the connection's blocks ([`super::tx_blocks`]),
+//! and continues. Usually the peer reads these blocks by RDMA. Bytes that the peer does not read
+//! are sent from the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. Each
+//! turn of the connection takes out completed blocks and releases their memory without the lock,
+//! with a [`Notify`].
 //!
-//! If the peer reads nothing, the memory stays pinned and charged to the sender. At most
-//! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or gets
+//! If the peer reads nothing, the memory stays pinned and charged to the sender. While
+//! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight, the next call waits, or gets
 //! EAGAIN.
 
 use super::super::{keepalive, Connection, SdpSock, Wakeup, Wakeups};
@@ -26,8 +26,8 @@ use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 
-/// Adds the next bytes of a call as a block whose completion is `notice`. Context: process, socket
-/// lock held.
+/// Adds the next bytes of a call as a block. The release of the block completes `notice`. Context:
+/// process, socket lock held.
 pub(crate) fn add(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -42,7 +42,7 @@ pub(crate) fn add(
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
     };
     let want = match want {
-        // these blocks are sent in messages
+        // without a limit for SrcAvail, the peer reads no blocks: they are sent in messages
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };
@@ -65,7 +65,7 @@ pub(crate) fn add(
     push(sk, lock, message, memory, BlockUser::None)
 }
 
-/// Adds pinned memory as the next bytes of a call, or releases it.
+/// Adds pinned memory as the next bytes of a call, or releases the memory.
 pub(super) fn push(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -90,11 +90,11 @@ pub(super) fn push(
     added
 }
 
-/// Adds memory of a call with `left` bytes as the last block for a device, or releases it.
+/// Adds memory of a call with `left` bytes as the last block for a device, or releases the memory.
 fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockUser) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
-    // the peer may have returned blocks, or its sink advert, during pinning
+    // during pinning, the peer may have returned blocks, or cancelled its sink advert
     let fits = match user {
         BlockUser::Call | BlockUser::Message => c.next_size(left) > 0,
         _ => c.zcopy.blocks.has_space(),
@@ -126,15 +126,15 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
             advert.finish();
         }
         if let Some(p) = protocol {
-            // so that several blocks may be outstanding
+            // allows several outstanding blocks
             p.set_pipelined(true);
         }
     }
-    // with the header of a message
+    // publishes the header of a message, too
     tx.publish();
     // the check above has found space
     let _ = z.blocks.push(advert, memory.first, tx.end(), user);
-    // corked bytes are sent before the block
+    // corked bytes have to be sent before the block
     c.no_more();
     if idle {
         c.alive.progress(jiffies());
@@ -143,7 +143,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
     let timed = idle && c.options.user_timeout != 0;
     drop(c);
     if timed {
-        // no event would start the timer
+        // no later event would start the timer
         keepalive::update(sk);
     }
     Added::Block
@@ -167,7 +167,7 @@ impl Connection {
                 continue;
             };
             let Ok(memory) = endpoint.take_back(memory.id) else {
-                // releasing the transport also releases the memory
+                // the destruction of the transport also releases the memory
                 continue;
             };
             wakeups.add(Wakeup::Released);

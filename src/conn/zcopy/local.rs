@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a local connection: the reader copies from the pages of the sender
+//! Adds blocks to a local connection. The reader copies from the sender's pages
 //! ([`crate::conn::local::blocks`]).
 
 use super::super::local::{LocalEnd, LocalLink};
@@ -12,10 +12,10 @@ use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::time::{milliseconds, Jiffies};
 
-/// Time after which a copy that failed for lack of memory is retried.
+/// Time until the retry of a copy that failed for lack of memory.
 const PAUSE: Jiffies = milliseconds(100);
 
-/// Adds memory to the stream, or releases it.
+/// Adds memory to the stream, or releases the memory.
 pub(super) fn push(
     sk: &SdpSock,
     end: &mut LocalEnd,
@@ -37,7 +37,7 @@ pub(super) fn push(
     Added::Block
 }
 
-/// Adds the next pages that a call gives away. `None`: the caller has to copy.
+/// Adds the next pages that a call gives away. Returns `None` if the caller has to copy.
 pub(super) fn add_spliced(
     sk: &SdpSock,
     end: &mut LocalEnd,
@@ -57,7 +57,7 @@ pub(super) fn add_spliced(
     let worth = sk.with(|connection| {
         let worth = match message.flags() & c::MSG_MORE {
             0 => connection.may_use_zcopy(len),
-            // the block's size is not known yet
+            // `MSG_MORE`: later calls may add pages, so the block's size is not known yet
             _ => len >= LEAST && connection.zcopy_threshold().is_some(),
         };
         worth && connection.writable(sk)
@@ -74,7 +74,7 @@ pub(super) fn add_spliced(
     Some(added)
 }
 
-/// Replaces blocks of this user by copies in the kernel, so that the user can use its memory again.
+/// Replaces blocks of this user by copies in the kernel, so that the user's memory is free again.
 /// Context: process, may sleep.
 pub(super) fn move_away(sk: &SdpSock, link: &LocalLink, user: BlockUser) {
     let moved = link.replace_blocks(user, |memory| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of a call: pinning, transfer to the transport, and return.
+//! Pins the memory of a call, passes it to the transport, and takes it back.
 
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock};
@@ -16,7 +16,7 @@ use crate::transport::{Endpoint, Pinned, Watch};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Time without a transfer after which a connection frees spare blocks.
+/// Time after which a connection without transfers frees its spare blocks.
 const IDLE: Jiffies = milliseconds(1000);
 
 /// Minimum size of a block in bytes.
@@ -29,24 +29,23 @@ pub(crate) enum Added {
     Block,
     /// The maximum number of blocks is in flight.
     Full,
-    /// The caller should copy the next bytes, this many.
+    /// The caller should copy this number of next bytes.
     Copy(usize),
 }
 
 /// Pinned memory of a call that the transport does not own. The drop releases the memory and
-/// returns the block to the connection. Context of the drop: process, without the connection's
-/// lock.
+/// returns the block to the connection. Context of the drop: process, connection's lock not held.
 pub(super) struct PinnedCall<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
-    /// First byte of a send, for a SrcAvail.
+    /// First byte of a send, which the SrcAvail carries.
     pub(super) first: u8,
 }
 
 impl<'a> PinnedCall<'a> {
     /// Pins a block of at least `least` bytes of the call's memory by `pin` (see
-    /// `Pinned::pin_source`). `None`: the caller has to copy. Context: process, without the
-    /// connection's lock.
+    /// `Pinned::pin_source`). Returns `None` if the caller has to copy. Context: process,
+    /// connection's lock not held.
     pub(super) fn pin(
         sk: &'a SdpSock,
         piece: Option<(usize, usize)>,
@@ -70,7 +69,7 @@ impl<'a> PinnedCall<'a> {
         })
     }
 
-    /// As [`Self::pin`], for the next bytes of a send call.
+    /// Pins the next bytes of a send call as [`Self::pin`] does.
     pub(super) fn pin_next(
         sk: &'a SdpSock,
         message: &mut SendMsg<'_>,
@@ -78,7 +77,7 @@ impl<'a> PinnedCall<'a> {
         least: usize,
         pin: impl FnOnce(&mut Pinned, &mut SendMsg<'_>, &Arc<Account>) -> Result<usize>,
     ) -> Option<Self> {
-        // before pinning: a pinned block holds the device, and page faults are no longer allowed
+        // read before pinning: a pinned block holds the device, so page faults are not allowed
         let mut first = [0];
         if message.take(&mut first) != 1 {
             return None;
@@ -90,8 +89,8 @@ impl<'a> PinnedCall<'a> {
         Some(pinned)
     }
 
-    /// As [`Self::pin_next`], for up to `most` bytes of the pages that a call gives away, to which
-    /// later calls may add pages.
+    /// Collects up to `most` bytes of the pages that a call gives away, as [`Self::pin_next`] does.
+    /// Later calls may add pages.
     pub(super) fn collect(
         sk: &'a SdpSock,
         message: &mut SendMsg<'_>,
@@ -104,7 +103,7 @@ impl<'a> PinnedCall<'a> {
         })
     }
 
-    /// Sets the receiver of the release notification.
+    /// Sets the action that the release of the memory causes.
     pub(super) fn notify(&mut self, notify: Notify) {
         if let Some(memory) = &mut self.memory {
             memory.notify(notify);
@@ -115,12 +114,12 @@ impl<'a> PinnedCall<'a> {
         self.memory.as_ref().map_or(0, |m| m.len())
     }
 
-    /// Returns the memory, which the caller then releases.
+    /// Returns the memory, for the caller to release.
     pub(super) fn into_memory(mut self) -> Option<Pinned> {
         self.memory.take()
     }
 
-    /// Posts the block to the transport, if possible.
+    /// Passes the block to the transport, if possible.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
         let memory = self.memory.take()?;
         let watch = memory.watch();
@@ -133,7 +132,7 @@ impl<'a> PinnedCall<'a> {
         }
     }
 
-    /// Posts the block to the transport and registers it for the peer, if possible. `cookie`:
+    /// Passes the block to the transport and registers it for the peer, if possible. `cookie`
     /// identifies the completion of the invalidation.
     pub(super) fn advertise(
         &mut self,
@@ -169,14 +168,14 @@ impl Connection {
         }
     }
 
-    /// Sets the time to free spare blocks.
+    /// Starts the timer that frees spare blocks, unless it is set.
     pub(super) fn trims_later(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Trim) {
             self.set_timer(sk, Timer::Trim, IDLE);
         }
     }
 
-    /// Returns true if another block may be added.
+    /// Returns true if the connection accepts another block.
     pub(crate) fn has_block_space(&self) -> bool {
         match &self.local {
             Some(local) => local.link.has_block_space(),
@@ -184,8 +183,9 @@ impl Connection {
         }
     }
 
-    /// Takes memory back from the transport, or returns a watch for its release at the transport's
-    /// destruction: if the connection was `lost`, the endpoint is `None` or another connection's.
+    /// Takes memory back from the transport. If the connection was `lost`, the endpoint is `None`
+    /// or belongs to another connection: returns a watch for the release when the transport is
+    /// destroyed.
     pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
         let endpoint = self.endpoint.as_mut().filter(|_| !lost);
         let taken = endpoint.map(|c| c.take_back(memory.id));
@@ -193,8 +193,8 @@ impl Connection {
     }
 }
 
-/// Releases the memory of completed blocks that no call waits for. Context: process, without the
-/// connection's lock.
+/// Releases the memory of completed blocks that no call waits for. Context: process, connection's
+/// lock not held.
 pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();
@@ -209,7 +209,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
 }
 
 impl SdpSock {
-    /// Returns a block for a range of program memory, preferably the last used for the range.
+    /// Returns an unused block for a range of memory, preferably the last one used for the range.
     pub(super) fn space_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
@@ -222,7 +222,7 @@ impl SdpSock {
         pinning.make().ok()
     }
 
-    /// Releases memory, and keeps the block.
+    /// Releases memory of a block, and keeps the unused block.
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = memory.into_spare();
         let mut c = self.connection();
@@ -231,8 +231,8 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks except one if no block was used recently, else sets the timer again.
-    /// Context: process, may sleep.
+    /// Frees all spare blocks except one if no block was used recently. Otherwise sets the timer
+    /// again. Context: process, may sleep.
     pub(crate) fn trim_if_idle(&self) {
         let mut c = self.connection();
         match c.with_spares(BlockPool::was_used) {
@@ -245,8 +245,8 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks except `keep`, and their SG lists. Memory regions are not charged to
-    /// a user, so an idle connection keeps none. Context: process, may sleep.
+    /// Frees all spare blocks except `keep` of them, and their SG lists. Memory regions are not
+    /// charged to a user, so an idle connection keeps none. Context: process, may sleep.
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
         c.with_spares(|s| s.trim(keep));
@@ -257,7 +257,7 @@ impl SdpSock {
         }
     }
 
-    /// Returns memory to its call. May wait, but for neither a program nor the peer.
+    /// Returns memory to its call. May sleep, but waits neither for a program nor for the peer.
     pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
         match memory {
             Ok(memory) => self.keep(memory),

@@ -2,31 +2,31 @@
 
 //! Zero copy: RDMA between the pages of the send call and those of the receive call.
 //!
-//! [`Zcopy`] is the state of one connection, allocated at its first large send or advert. In each
-//! direction one call at a time uses zero copy, while others copy or wait; detached sends are not
+//! [`Zcopy`] is the state of one connection, allocated at the first large send or advert. In each
+//! direction, one call at a time uses zero copy, while others copy or wait; detached sends are not
 //! limited to one call. A block of a call's memory is pinned ([`memory`]), queued, and removed once
-//! nothing accesses it any more.
+//! nothing accesses the block any more.
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
 //! | SrcAvail: the peer reads | [`tx_blocks`] | [`send`], [`detached`] | [`tx`] |
 //! | RDMA WRITE, to a reader of the peer | [`tx_blocks`] | [`send`], [`detached`] | [`ahead`] |
 //! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
-//! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
+//! | RDMA READ, of the peer's advert | [`transfer`] | [`recv::read`] | [`rx`] |
 //!
-//! [`ahead`] has the order of the stream around blocks.
+//! [`ahead`] defines the order of blocks and other bytes of the stream.
 //!
-//! The queues depend on neither memory nor transport, and are tested on the host
-//! (`tests/host/zcopy`).
+//! The queues depend on neither memory nor transport; `tests/host/zcopy` tests them on the host.
 //!
 //! **Which end advertises.** The end whose call comes first advertises. A blocking send call of at
 //! least the threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting
-//! reader of the peer; without such a reader, it advertises them. The receiver reads these bytes by
-//! RDMA in a blocking receive call, or refuses: a poller, a peek or a non-blocking call needs its
-//! bytes at once, and gets them as Data. If the peer does not react, the sender waits little longer
-//! than recent transfers took, takes its blocks back and copies. A receive call that would sleep,
-//! and has a buffer of at least the threshold, advertises it, once the peer has sent large blocks.
-//! Without a threshold, the sender measures if zero copy is faster ([`policy`]).
+//! reader of the peer; without such a reader, the call advertises these bytes. The receiver READs
+//! advertised bytes in a blocking receive call. It refuses the advert for a poller, a peek or a
+//! non-blocking call, which need the bytes at once and get them as Data. If the peer does not
+//! react, the sender waits little longer than recent transfers took, takes its blocks back and
+//! copies. A receive call that would sleep advertises a buffer of at least the threshold, once the
+//! peer has sent large blocks. Without a threshold, the sender measures if zero copy is faster
+//! ([`policy`]).
 //!
 //! **Which call waits.** Usually the call that pinned the pages waits for their release. Once the
 //! connection is lost, the release does not depend on the peer. A call with `MSG_ZEROCOPY` does not
@@ -75,27 +75,27 @@ use kernel::sync::Arc;
 
 /// Minimum size in bytes of an RDMA READ or WRITE for which pinning is faster than copying.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
-/// Time assumed for reading a block before any measurement.
+/// Assumed time until the peer has read a block, before any measurement.
 const FIRST_MEAN: Jiffies = milliseconds(50);
-/// Minimum and maximum time that a send call waits for its block to be read, and a receive call for
-/// its memory to be written.
+/// Minimum and maximum time that a send call waits until the peer reads its block, and a receive
+/// call until the peer writes to its memory.
 const LEAST_ADVERT_TIME: Jiffies = milliseconds(20);
 const MOST_ADVERT_TIME: Jiffies = milliseconds(1000);
-/// Time for the peer's kernel to return memory. The peer's program need not act.
+/// Time for the peer's kernel to return memory, for which the peer's program need not act.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
-/// Time for an OFED peer to reply to a cancel. OFED drops a SrcAvailCancel that arrives during its
-/// READ and replies when its program next reads. Calls of an OFED peer wait for 60 s.
+/// Time for an OFED peer to reply to a cancel. OFED drops a SrcAvailCancel that arrives during a
+/// READ of the block, and replies at the program's next receive call. Calls of an OFED peer wait
+/// for 60 s.
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 /// Maximum number of blocks to copy after an advert that the peer did not read.
 const MOST_SKIPS: u32 = 64;
-/// Maximum number of blocks that this connection releases itself. A worker releases further blocks.
+/// Maximum number of sent blocks that wait for their release; further blocks are freed by a worker.
 const MOST_RELEASED: usize = 4;
 
-/// Flag in the cookie of a WRITE or message with the rest of a block; the other bits are the
-/// block's cookie.
+/// Flag in the cookie of a WRITE or message with the rest of a block, added to the block's cookie.
 const REST: u64 = 1 << 63;
 
-/// Block posted to the transport, for transfers of this end or for access by the peer.
+/// Block that was passed to the transport, for transfers of this end or access by the peer.
 #[derive(Clone)]
 struct Posted {
     id: BlockId,
@@ -113,7 +113,7 @@ impl From<Key> for Block {
     }
 }
 
-/// Returns true if zero copy may use RDMA READ (or RDMA WRITE), by `zcopy_ways`.
+/// Returns true if the module parameter `zcopy_ways` allows zero copy by RDMA READ.
 fn by_read() -> bool {
     params::zcopy_ways() & 1 != 0
 }
@@ -122,7 +122,7 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Zero-copy state of a connection; `None` until first used, when reads get the default state.
+/// Zero-copy state of a connection; `None` until first used, while readers see the initial state.
 pub(crate) struct ZcopyBox(Option<KBox<Zcopy>>);
 
 impl ZcopyBox {
@@ -157,33 +157,33 @@ impl Deref for ZcopyBox {
     }
 }
 
-/// Zero copy of one connection. `Socket::connection` protects it.
+/// Zero-copy state of one connection. The lock `Socket::connection` protects it.
 pub(crate) struct Zcopy {
     /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,
     /// Pages that are being collected into a block.
     collection: Collection,
-    /// Memory of sent blocks, to be released without the lock.
+    /// Memory of sent blocks, which is released without the connection's lock.
     released: [Option<Pinned>; MOST_RELEASED],
     /// Backoff of adverts of detached blocks.
     detached_skips: Backoff,
     /// Adverts created so far. The value at creation identifies the advert in the completion that
     /// ends the peer's access.
     cookies: u64,
-    /// Advert of a receive call, sent or about to be.
+    /// Advert of a receive call's memory, sent or still to be sent.
     sink: Option<Advert<Posted>>,
-    /// READs of a receive call.
+    /// READs in flight of a receive call.
     reading: Option<Transfer<Posted>>,
-    /// Running mean of the time until a block is read.
+    /// Running mean of the time until the peer has read a block.
     mean: Jiffies,
     /// Stream position before which bytes are copied.
     copy_until: u64,
-    /// Number of blocks to copy after the next returned one.
+    /// Number of blocks to copy after the next block that the peer returns.
     skips: u32,
     sink_skips: Backoff,
     /// True if the peer's readers have recently advertised sinks.
     readers_advertise: bool,
-    /// Choice between copy and zero copy, from the first large send on.
+    /// Choice between copy and zero copy; `None` before the first large send.
     policy: Option<Policy>,
     /// Rate of write faults on protected blocks.
     touches: FaultRate,
@@ -221,7 +221,7 @@ impl Zcopy {
         self.touches = FaultRate::new();
     }
 
-    /// Returns true if the completion of a work request makes progress, and must notify.
+    /// Returns true if the completion of a work request makes progress, and must cause an event.
     pub(crate) fn is_busy(&self) -> bool {
         self.blocks.adverts().any(Advert::is_ending)
             || self.blocks.is_sending()
@@ -255,23 +255,23 @@ impl Zcopy {
         self.cookies
     }
 
-    /// Returns the time to wait for a block to be read.
+    /// Returns the time to wait until the peer reads a block.
     fn timeout_of_advert(&self) -> Jiffies {
         self.mean
             .saturating_mul(4)
             .clamp(LEAST_ADVERT_TIME, MOST_ADVERT_TIME)
     }
 
-    /// Records a block that was read in `took`.
+    /// Records a block that the peer has read within the time `took`.
     fn taken_up(&mut self, took: Jiffies) {
         self.skips = 0;
         let sum = self.mean.saturating_mul(3);
         self.mean = sum.saturating_add(took.min(MOST_ADVERT_TIME)) / 4;
     }
 
-    /// Records a block of `size` bytes that was refused or not read in time; `left` bytes have to
-    /// be copied from position `at` on. Each consecutive failure doubles the number of blocks
-    /// copied before the next advert.
+    /// Records a block of `size` bytes that the peer refused or did not read in time. `left` bytes
+    /// of the block are copied from position `at` on. Each consecutive failure doubles the number
+    /// of blocks copied before the next advert.
     fn not_taken_up(&mut self, at: u64, size: u32, left: u32) {
         let more = u64::from(self.skips).saturating_mul(size.into());
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
@@ -280,7 +280,7 @@ impl Zcopy {
 }
 
 impl Connection {
-    /// Returns the least number of bytes for zero copy, if zero copy is on.
+    /// Returns the minimum number of bytes for zero copy, if zero copy is on.
     pub(crate) fn zcopy_threshold(&self) -> Option<usize> {
         self.options.zcopy_threshold().bytes()
     }
@@ -313,20 +313,20 @@ impl Connection {
         let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
         let pipelined = match (self.options.zcopy_threshold(), policy) {
             (Threshold::Adaptive, Some(policy)) if bytes >= SMALLEST => policy.begins(bytes),
-            // unchanged
+            // the choice is unchanged
             (Threshold::Adaptive, _) => return zcopy,
             (Threshold::From(n), _) if bytes < n => return zcopy,
             _ => zcopy,
         };
         if let Some(p) = &mut self.protocol {
-            // several blocks may be outstanding then, and the peer's readers advertise their memory
+            // Pipelined: several blocks may be outstanding, and the peer's readers advertise memory
             p.set_pipelined(pipelined);
         }
         zcopy
     }
 
     /// Records a complete call of `bytes` bytes that began at time `start` ([`nanoseconds`]).
-    /// `run`: the call's longest run, which determined the method.
+    /// `run` is the size of the call's longest run, which determined the method.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());
@@ -335,7 +335,7 @@ impl Connection {
         }
     }
 
-    /// Posts invalidations of memory that the peer no longer uses, as far as the queue has space.
+    /// Posts invalidations of memory that the peer no longer uses, while the send queue has space.
     pub(crate) fn end_access(&mut self) -> Result {
         let (Some(endpoint), Some(z)) = (self.endpoint.as_mut(), self.zcopy.get_mut()) else {
             return Ok(());
@@ -343,7 +343,7 @@ impl Connection {
         for advert in z.adverts().filter(|a| a.state == AdvertState::Done) {
             match endpoint.invalidate(advert.memory.id, advert.cookie) {
                 Ok(()) => advert.invalidating(),
-                // the queue has no space
+                // the send queue has no space; a later call continues
                 Err(e) if e == ENOSPC => {}
                 Err(e) => return Err(e),
             }
@@ -353,7 +353,7 @@ impl Connection {
 
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
-        // one of these queues contains the block, unless the block was lost
+        // an advert with this cookie exists, unless the connection was lost
         let _ = self
             .zcopy
             .with(|z| z.adverts().any(|a| a.invalidated(cookie)));
@@ -379,7 +379,7 @@ impl SdpSock {
             true => return true,
             false => KBox::new(Zcopy::new(), GFP_KERNEL),
         };
-        // if another call was first, the caller drops this allocation
+        // if another call was first, the drop below frees this allocation
         let mut new = new.ok();
         self.with(|c| {
             if c.zcopy.0.is_none() {
@@ -389,12 +389,12 @@ impl SdpSock {
         })
     }
 
-    /// Aborts the connection when a call must not wait for its memory any longer.
+    /// Aborts the connection, so that a call does not wait for its memory any longer.
     fn give_up(&self) {
         let (below, wakeups) = {
             let mut c = self.connection();
             c.close_on(CloseEvent::Failed, ECONNABORTED);
-            // required even if both streams have ended and the endpoint still exists
+            // ends all waits, even if both streams have ended and the endpoint still exists
             c.zcopy.with(Zcopy::lost);
             (c.endpoint.take(), c.unlock())
         };

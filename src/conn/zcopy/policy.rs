@@ -3,23 +3,24 @@
 //! Choice between copy and zero copy for large sends.
 //!
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
-//! 2. Larger ones form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
+//! 2. Larger sends form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
 //!    scattered memory, each segment that fits one memory region (a run) counts as a send. The
 //!    longest run determines the class of the call's time.
-//! 3. For each class a connection keeps a *ratio*: the caller's time of a zero-copy send divided
-//!    by that of a copied one.
-//! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times, zero copy leaves the
-//!    processor to other tasks.
+//! 3. For each class a connection keeps a *ratio*: the time of a zero-copy send divided by the time
+//!    of a copied send, both as the caller sees them.
+//! 4. A send is zero copy if the ratio of its class is at most [`EQUAL`]: at equal times, zero copy
+//!    leaves the processor to other tasks.
 //! 5. A new connection starts with the typical ratio of its kind of device ([`Kind`]).
-//! 6. The connection times its calls. After [`FIRST_REST`] bytes a few sends try the other method.
-//! 7. The new ratio is the mean of the old ratio and the trial's ratio.
+//! 6. The connection measures the time of its calls. After [`FIRST_REST`] bytes, a few sends try
+//! the other method.
+//! 7. The ratio after a trial is the mean of the old ratio and the trial's ratio.
 //! 8. While trials change nothing, the distance between two trials grows fourfold each time, so
-//!    that their cost is negligible. A trial that changes the method is verified soon.
+//!    that trials cost little. A trial that changes the method is verified soon.
 //! 9. The first bytes after a change of the method are not timed, since they fill or drain
 //!    buffers.
-//! 10. Connections share no results: peers differ.
+//! 10. Connections share no results, since peers differ.
 
-/// Sends below this many bytes are always copied: pinning and advertising takes longer.
+/// Size in bytes below which sends are always copied: pinning and advertising take longer.
 pub(crate) const SMALLEST: usize = 64 << 10;
 
 /// Minimum size of the second and third class in bytes.
@@ -30,11 +31,11 @@ const LARGEST: usize = 1 << 20;
 const ONE: u64 = 1024;
 /// Ratio within measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
-/// Initial ratio before any measurement. A trial that differs by a fifth changes the method.
+/// Initial ratios before any measurement. A trial that differs by a fifth changes the method.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;
 const LIKELY_COPIED: u64 = ONE + ONE / 10;
-/// A trial counts as a ratio of at least a half and at most 2: a single time is meaningless if the
-/// task had to wait for a processor.
+/// Bounds of a trial's ratio, 0.5 and 2: a single time is meaningless if the task had to wait for a
+/// processor.
 const MOST: u64 = 2 * ONE;
 const LEAST: u64 = ONE / 2;
 
@@ -43,28 +44,29 @@ const FIRST_REST: u64 = 16 << 20;
 const LONGEST_REST: u64 = 1 << 30;
 /// Timed bytes of a trial.
 const TRIAL: u64 = 1 << 20;
-/// Untimed bytes after a change to zero copy, and to copying: buffers have to drain or to fill.
+/// Untimed bytes after a change to zero copy, while buffers drain, and to copying, while they fill.
 const DRAIN: u64 = 1 << 19;
 const FILL: u64 = 2 << 20;
-/// Approximate window in bytes of the mean for the current method.
+/// Approximate number of bytes over which the mean cost of the current method is taken.
 const BACK: u64 = 8 << 20;
 
 /// Kind of device, for the initial ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An adapter: the processor copies nothing.
+    /// Hardware adapter: with zero copy, the processor copies nothing.
     Adapter,
-    /// A software device, such as rxe: the processor copies in either case.
+    /// Software device, such as rxe: the processor copies in either case.
     Software,
-    /// A local connection: zero copy copies once instead of twice.
+    /// Local connection: zero copy means one copy instead of two.
     Local,
 }
 
 impl Kind {
-    /// Returns the size from which zero copy is likely to be faster. Instruction-counted with rxe,
+    /// Returns the size from which zero copy is likely to be faster. With rxe, instruction-counted,
     /// zero copy has 0.76 of the throughput of copying at 64 KiB, and 1.06 at 1 MiB. Adapters are
     /// reported to break even between 64 and 256 KiB. On local connections, zero copy has 0.5 of
-    /// the throughput at 256 KiB by the clock, and 0.8 at 1 MiB with less processor time.
+    /// the throughput of copying at 256 KiB by the clock, and 0.8 at 1 MiB with less processor
+    /// time.
     const fn begins(self) -> usize {
         match self {
             Kind::Adapter => LARGER,
@@ -77,7 +79,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     bytes: u64,
-    /// Nanoseconds.
+    /// Time of the sends in nanoseconds.
     time: u64,
 }
 
@@ -99,20 +101,20 @@ impl Cost {
     }
 }
 
-/// Sends of one class on one connection.
+/// State of one class of sends on one connection.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// Set once a send of this class was seen.
     used: bool,
-    /// Ratio (head of this file), in units of [`ONE`].
+    /// Ratio of the class, as defined at the head of this file, in units of [`ONE`].
     ratio: u64,
     /// Set while a trial of the other method is in progress.
     trying: bool,
-    /// Number of untimed bytes left.
+    /// Number of bytes that are still sent untimed.
     warm_up: u64,
     /// Number of bytes until the end of the trial, or until the next trial.
     left: u64,
-    /// Number of bytes between that trial and the following one.
+    /// Number of bytes between the next trial and the following one.
     rest: u64,
     /// Cost of the method that the ratio selects, and of the other method.
     own: Cost,
@@ -200,7 +202,7 @@ impl Size {
     }
 }
 
-/// Measurements of one connection.
+/// Measurements and choices of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     sizes: [Size; 3],
@@ -241,8 +243,8 @@ impl Policy {
         self.sizes.iter().any(|s| s.used && s.is_direct())
     }
 
-    /// Records the time of a blocking call in nanoseconds; [`Self::is_direct`] chose the method for
-    /// its longest run.
+    /// Records the time of a blocking call in nanoseconds. The call's longest run has `run` bytes,
+    /// for which [`Self::is_direct`] chose the method.
     pub(crate) fn sent(&mut self, run: usize, bytes: usize, time: u64) {
         if let Some(size) = self.size(run) {
             size.sent(bytes as u64, time);

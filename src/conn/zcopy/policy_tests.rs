@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tests of [`super`] with models of devices, each with a cost of copying and of zero copy.
+//! Tests of the policy with models of devices, each with a cost of copying and of zero copy.
 
 use super::*;
 
@@ -11,15 +11,16 @@ const KINDS: [Kind; 3] = [Kind::Adapter, Kind::Software, Kind::Local];
 /// Model of a device and the buffers of both ends, to which a call copies while they have space.
 #[derive(Clone)]
 struct Model {
-    /// Nanoseconds that the device takes for a mebibyte: copied, and with zero copy.
+    /// Nanoseconds that the device takes to send a mebibyte, with a copy and with zero copy.
     price: [f64; 2],
     /// Nanoseconds that the caller takes to copy a mebibyte.
     copying: f64,
     /// Size of the buffers in bytes.
     room: f64,
-    /// Bytes in the buffers.
+    /// Number of bytes in the buffers.
     buffered: f64,
-    /// Seed of a random factor on all costs, large where a call waits for a processor.
+    /// Seed of a random factor on all costs. A large factor stands for a call that waits for a
+    /// processor.
     noise: Option<u64>,
 }
 
@@ -153,7 +154,7 @@ fn where_one_way_always_wins() {
 
 #[test]
 fn a_short_program_loses_nothing_where_the_kind_is_right() {
-    // costs of rxe as measured by `scripts/bench --counted`, over as many bytes
+    // costs of rxe, measured by `scripts/bench --counted` over the same number of bytes
     for (size, copied, directly) in [
         (SMALLEST, 10.0, 13.2),
         (MIB, 10.0, 9.4),
@@ -270,7 +271,7 @@ fn calls_of_many_runs_are_judged_by_a_run() {
         }
         assert_eq!(directly > 1900, direct, "{directly}");
         assert_eq!(directly < 100, !direct, "{directly}");
-        // and this proves nothing about other sizes
+        // trials of one size say nothing about other sizes
         assert!(policy.is_direct(MIB));
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Asynchronous sends without a copy (AZ-SDP): detached blocks ([`super::detached`]) of memory that
-//! is write-protected until sent ([`crate::memory::protect`]).
+//! Asynchronous zero-copy sends (AZ-SDP): detached blocks ([`super::detached`]) of memory that is
+//! write-protected until its bytes are sent ([`crate::memory::protect`]).
 //!
 //! A blocking call sends whole pages this way if the socket has the option (`SDP_ASYNC_SEND`,
 //! `async_send`) and the program seldom writes to its blocks before the peer has them
-//! ([`super::touches`]). Bytes before and after the whole pages are copied. A task that writes to
-//! such a block waits until the block is taken back. Bytes that the peer has not read are then sent
-//! in messages.
+//! ([`super::touches`]). Bytes before and after the whole pages are copied. A task that writes to a
+//! protected block waits until the block is taken back. Bytes that the peer has not read then go in
+//! messages.
 
 use super::super::timers::Timer;
 use super::super::{keepalive, stats, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
@@ -33,7 +33,7 @@ impl Connection {
     }
 }
 
-/// Returns the size of a call's next block in bytes, or the call's result if no block is possible.
+/// Returns the size of a call's next block in bytes, or without a block the result of [`add`].
 fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, Option<Added>> {
     let (most, least) = {
         let c = sk.connection();
@@ -52,7 +52,7 @@ fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, 
     let size = worthwhile(message, most).saturating_sub(head);
     let size = size.saturating_sub(size % PAGE);
     if size < least {
-        // a small segment of the call
+        // a small segment of the call's memory is next
         return Err((len < left).then_some(Added::Copy(len)));
     }
     match head {
@@ -61,7 +61,7 @@ fn next_size(sk: &SdpSock, message: &SendMsg<'_>, left: usize) -> Result<usize, 
     }
 }
 
-/// Adds the next bytes of a call as a block. `None`: the call continues as a synchronous one.
+/// Adds the next bytes of a call as a block. Returns `None` if the call continues synchronously.
 /// Context: process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>) -> Option<Added> {
     let left = message.remaining();
@@ -75,7 +75,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     let run = message.run(size);
     let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
         block.pin_counted(message, size, how, account, &mut |pages| {
-            // an earlier attempt has to end first
+            // the protection by an earlier attempt has to end first
             drop(core::mem::replace(&mut flight, Err(Refusal::Busy)));
             flight = protect(sk, pages);
         })
@@ -102,8 +102,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     Some(added)
 }
 
-/// Returns how many of the next bytes fit one block: one [run](SendMsg::run) of few segments, none
-/// of them small.
+/// Returns the size of the next block: a [run](SendMsg::run) of few segments, none of them small.
 fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     let run = message.run(most).map_or(0, |(_, len)| len);
     let lengths = message.ranges(run).map(|(_, len)| len);
@@ -111,7 +110,7 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     large.take(MOST_RANGES).sum()
 }
 
-/// Write-protects a block between pinning and mapping, where page faults are still allowed.
+/// Write-protects a block between pinning and mapping, when page faults are still allowed.
 fn protect(sk: &SdpSock, pages: &Pages) -> Result<InFlight, Refusal> {
     let owner = Holder {
         sk: ARef::from(&**sk),
@@ -150,8 +149,8 @@ pub(crate) fn on_write_fault(sk: &SdpSock) {
     move_away(sk);
 }
 
-/// Copies the unread bytes of blocks that nothing accesses to kernel memory, so that the program
-/// can write to its memory again. Context: worker.
+/// Moves the unread bytes of unused blocks to kernel memory, so that the program can write to its
+/// memory again. Context: worker.
 pub(crate) fn move_away(sk: &SdpSock) {
     let link = sk.with(|c| c.local.as_ref().map(|local| local.link.clone()));
     if let Some(link) = link {
@@ -164,7 +163,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
-            // releasing the transport also releases the memory
+            // the destruction of the transport also releases the memory
             return;
         };
         drop(c);
@@ -173,7 +172,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         c.stats.async_copied += u64::from(copy.is_ok());
         let (bytes, rest) = match copy {
             Ok(copy) => (copy, Some(memory)),
-            // a writer waits until the bytes are sent, or until memory is available
+            // a writing task waits until the bytes are sent, or until memory is available
             Err(_) => (memory, None),
         };
         let watch = bytes.watch();
@@ -186,12 +185,12 @@ pub(crate) fn move_away(sk: &SdpSock) {
             if rest.is_none() {
                 c.set_timer(sk, Timer::GiveBack, milliseconds(100));
             }
-            // the endpoint is another connection's if the socket was connected again meanwhile
+            // after another connect(2) during the copy, the endpoint belongs to the new connection
             lost = moved.err().and_then(|p| c.take_back(p, false).ok());
         }
         c.progress();
         drop(c);
-        // the call of a message
+        // wakes the call that sends a whole message
         sk.wake();
         if let Some(memory) = lost {
             sk.keep(memory);
@@ -204,7 +203,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Returns true if a task has waited too long to write to a block, for any reason.
+    /// Returns true if a task has waited for at least `CANCEL_TIME` to write to a block.
     pub(crate) fn is_withheld(&self, now: Jiffies) -> bool {
         let longest = self.zcopy.blocks.longest_wait(now);
         longest.is_some_and(|waited| waited >= CANCEL_TIME)
@@ -219,7 +218,7 @@ impl Connection {
         self.check_for_writers(sk);
     }
 
-    /// Checks blocks with waiting writers, which may have been returned.
+    /// Schedules the move of returned blocks with waiting writers. Sets the timer for others.
     pub(crate) fn check_for_writers(&mut self, sk: &SdpSock) {
         if self.zcopy.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);

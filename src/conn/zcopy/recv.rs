@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive calls without a copy: the peer writes to the call's advertised memory, or the call READs
-//! the peer's advert. [`super::rx`] contains the connection's side.
+//! Zero-copy receive calls: the peer writes to the call's advertised memory, or the call READs the
+//! peer's advert. [`super::rx`] contains the state in the connection.
 
 use super::super::{Connection, SdpSock};
 use super::advert::AdvertState;
@@ -15,9 +15,9 @@ use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 
-/// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
-/// written, which count as received. If the result is 0, the call continues as without an advert. A
-/// call with `MSG_WAITALL` repeats this for the next block.
+/// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the number of
+/// bytes that the peer has written, which count as received. If the result is 0, the call continues
+/// as without an advert. A call with `MSG_WAITALL` advertises again for the next block.
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -36,9 +36,9 @@ pub(crate) fn be_written_to(
         };
         trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
         match sink.done {
-            // bytes that arrived before the advert was sent prove nothing
+            // bytes that arrived before the advert was sent say nothing about the peer
             0 if withdrawn => {}
-            // without READs the sender may be waiting for an advert
+            // without READs, the sender may be waiting for an advert, so skip none
             0 if by_read() => z.sink_skips.failed(),
             _ => z.sink_skips.worked(),
         }
@@ -50,8 +50,8 @@ pub(crate) fn be_written_to(
     n
 }
 
-/// Pins up to the next `size` bytes of the call's buffer and advertises them. Returns false if that
-/// is not possible, for now if bytes have arrived or another call was first.
+/// Pins up to the next `size` bytes of the call's buffer and advertises them. Returns false if no
+/// advert is possible, or none now because bytes have arrived or another call was first.
 fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> bool {
     let piece = to.piece(size).filter(|_| sk.prepare_zcopy());
     let pin = PinnedCall::pin(sk, piece, 1, |block, account| {
@@ -76,15 +76,15 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> bool {
     if offered {
         c.progress();
     } else if c.sink_fits(u32::try_from(size).unwrap_or(0)) {
-        // too little was pinned: the call must not retry at once
+        // too few bytes were pinned, so the call must not retry at once
         c.zcopy.with(|z| z.sink_skips.failed());
     }
     drop(c);
     offered
 }
 
-/// Waits until the memory is returned, or the connection is lost. Returns true if the advert was
-/// withdrawn before it was sent, since bytes came first.
+/// Waits until the peer returns the memory, or the connection is lost. Returns true if the advert
+/// was cancelled unsent, because bytes arrived first.
 fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> bool {
     let mut waiting = Waiting::new(MOST_ADVERT_TIME);
     let mut withdrawn = false;
@@ -109,7 +109,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         let turn = waiting.sleep(sk, lock, seq, closed, timeout, |lock, limit| {
             sk.wait_to_read(lock, seq, limit)
         });
-        // (the call checks for signals again)
+        // the caller checks for signals again
         if turn != AfterSleep::Look {
             let mut c = sk.connection();
             let sink = c.zcopy.get_mut().and_then(|z| z.sink.as_mut());
@@ -124,7 +124,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
     }
 }
 
-/// Requests the next bytes as Data if they are in an advert: the call only peeks, or must not wait.
+/// Requests the bytes of the peer's advert as Data, for a call that only peeks, or must not wait.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.holds_advert() || c.zcopy.reading.is_some() {
@@ -135,9 +135,9 @@ pub(crate) fn refuse(sk: &SdpSock) {
     drop(c);
 }
 
-/// Reads the peer's advert into the call's buffer, if it is next in the stream. Returns the number
-/// of bytes; 0: the connection was lost, and the error stays pending. `None`: no advert, or a
-/// refused one, whose bytes arrive as Data.
+/// Reads the peer's advert into the call's buffer, if the advert is next in the stream. Returns the
+/// number of bytes read, or 0 if the connection was lost, with the error pending. Returns `None`
+/// without an advert, or after refusing it: then its bytes arrive as Data.
 ///
 /// An advert of a whole message is read with its header. If the peer then cancels the advert, the
 /// rest of the message is in the queue when this function returns, unless the connection was lost.
@@ -185,13 +185,13 @@ pub(crate) fn read(
         (reading.done as usize, lost, memory)
     };
     sk.taken_back(lock, memory);
-    // bytes read before the loss are returned to the program, like bytes of Data
+    // the program gets the bytes that were read before a loss, like bytes of Data
     to.skip(done);
     (done > 0 || lost || whole).then_some(done)
 }
 
-/// Waits until the READs are complete and the message has arrived, or the connection is lost. Only
-/// a fatal signal ends the wait earlier, after a delay.
+/// Waits until the READs are complete and a `SOCK_SEQPACKET` message has arrived, or the connection
+/// is lost. Only a fatal signal ends the wait earlier, after a delay.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     let mut dying = FatalSignal::new();
     loop {
@@ -210,8 +210,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     }
 }
 
-/// Starts READs into that memory. Returns false if the peer has cancelled its advert, or another
-/// call was first.
+/// Starts READs of the peer's advert into pinned memory. Returns false if the peer has cancelled
+/// the advert, or another call was first.
 fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();

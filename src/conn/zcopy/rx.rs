@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection's side of receives without a copy: memory that a waiting call has advertised
+//! State of zero-copy receives in the connection: memory that a waiting call has advertised
 //! (SinkAvail), and adverts of the peer that a call reads (SrcAvail; IBA Annex A4).
 //!
-//! A receive call advertises only when it has read everything and would sleep. The advert ends when
-//! bytes are written, when a message with payload arrives, whose bytes are copied as usual, or when
-//! the stream ends. If nothing arrives for a while, the call cancels the advert and only waits.
+//! A receive call advertises its memory only when it has read everything and would sleep. The
+//! advert ends when the peer has written bytes, when a message with payload arrives, or when the
+//! stream ends. If nothing arrives for a while, the call cancels the advert and only waits.
 //! [`super::recv`] contains the calls.
 
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
@@ -16,9 +16,9 @@ use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;
 use kernel::prelude::*;
 
-/// Sink adverts of this end.
+/// Functions for the sink adverts of this end.
 impl Connection {
-    /// Returns the number of bytes of a receive call's buffer to advertise; 0: none.
+    /// Returns the number of bytes of a receive call's buffer to advertise, or 0 for no advert.
     pub(crate) fn sink_size(&mut self, want: usize) -> usize {
         let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
             return 0;
@@ -40,8 +40,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size can be advertised now: everything is read, and nothing
-    /// else is arriving.
+    /// Returns true if a block of this size can be advertised now: all bytes are read, and no
+    /// others are arriving.
     pub(super) fn sink_fits(&self, size: u32) -> bool {
         let fits = self
             .protocol
@@ -56,11 +56,8 @@ impl Connection {
         next.filter(|b| self.sink_fits(b.size))
     }
 
-    /// Handles the end of the sink, to which the peer has written `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO`: see [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
+    /// Handles the end of the sink advert, after the peer has written `bytes`. Fails with the error
+    /// of [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
     pub(crate) fn sink_over(&mut self, bytes: u32, wakeups: &mut Wakeups) -> Result {
         if let Some(sink) = self.zcopy.get_mut().and_then(Zcopy::advertised_sink) {
             let done = sink.moved(bytes);
@@ -74,10 +71,10 @@ impl Connection {
     }
 }
 
-/// Adverts of the peer.
+/// Functions for the adverts of the peer.
 impl Connection {
     /// Returns the number of bytes in the peer's next advert, if no call reads it yet. On a
-    /// connection with messages, the advert is all of a message, and its header is unread.
+    /// `SOCK_SEQPACKET` socket, the advert is a whole message, whose header is unread.
     pub(crate) fn next_advert(&self) -> Option<u32> {
         let n = self.protocol.as_ref()?.source_bytes();
         let header = match &self.records {
@@ -89,7 +86,7 @@ impl Connection {
         (n > 0 && is_next).then_some(n)
     }
 
-    /// Takes the header of the message in the peer's advert, which a call READs.
+    /// Consumes the header of the message in the peer's advert, which a call READs.
     pub(super) fn take_header(&mut self) {
         let Some(records) = &mut self.records else {
             return;
@@ -102,16 +99,16 @@ impl Connection {
         }
     }
 
-    /// Returns true if the next bytes are in an advert, which only a waiting call can read.
+    /// Returns true if the next bytes are in a peer's advert, which only a waiting call can read.
     pub(crate) fn holds_advert(&self) -> bool {
         self.protocol.as_ref().is_some_and(|p| p.holds_sources())
     }
 
-    /// Handles an advert of the peer. On a connection with messages, a call can only READ a whole
-    /// message.
+    /// Handles an advert of the peer. A call of a `SOCK_SEQPACKET` socket READs whole messages
+    /// only.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
-            // as on TCP: bytes that cannot be read any more cause a reset
+            // as in TCP, bytes that the program can no longer read cause a reset
             return self.done_with_error(sk, ECONNRESET, wakeups);
         }
         let bytes = self.protocol.as_ref().map_or(0, |p| p.source_bytes());
@@ -121,7 +118,8 @@ impl Connection {
         self.offer_advert(sk, wakeups);
     }
 
-    /// Offers the peer's advert to a waiting call, or refuses it: no poller waits in a call.
+    /// Offers the peer's advert to a waiting call. If pollers watch the socket, refuses the advert,
+    /// since a poller does not wait in a call.
     pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         wakeups.add(Wakeup::Zcopy);
         if sk.is_watched() {
@@ -129,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Refuses the advert: its bytes arrive as Data.
+    /// Refuses the peer's advert, so that its bytes arrive as Data.
     pub(crate) fn refuse_advert(&mut self) {
         if let Some(p) = self.protocol.as_mut().filter(|p| p.holds_sources()) {
             p.refuse_sources();
@@ -148,8 +146,8 @@ impl Connection {
         };
         while let Some((offset, len)) = reading.next() {
             let Some(remote) = protocol.source_advert() else {
-                // The advert is used up, or was cancelled meanwhile. READs in flight complete;
-                // unread bytes arrive as Data.
+                // The advert is used up, or the peer has cancelled it. READs in flight complete.
+                // Unread bytes arrive as Data.
                 wakeups.add_if(reading.cut(), Wakeup::Zcopy);
                 break;
             };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Send calls without a copy that wait until their bytes are read or sent.
+//! Zero-copy send calls that wait until their bytes are read or sent.
 //!
-//! While the oldest block of the call is in flight, the next ones are pinned and queued behind it.
+//! While the oldest block of a call is in flight, the next blocks are pinned and queued behind it.
 //! The queue is in the connection ([`super::tx_blocks`]). The call adds blocks, and waits for the
 //! oldest one. After a time without a reader, a signal or urgent data, the call recalls its blocks:
-//! unsent bytes return to its iterator.
+//! unsent bytes return to the call's iterator.
 
 use super::super::{SdpSock, Threshold};
 use super::detached::push;
@@ -25,21 +25,22 @@ use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 use kernel::prelude::*;
 
-/// Maximum number of blocks of a call on a local connection: one is pinned while another is read.
+/// Maximum number of blocks of a local send call: one is pinned while the peer reads the other.
 const MOST_LOCAL: usize = 2;
-/// Number of bytes read after which a call on a local connection waits for the reader anew.
+/// Number of bytes read after which a local send call restarts the time limit for its reader.
 const STEP: i64 = 65536;
-/// Maximum number of bytes at the end of a call on a local connection that are copied.
+/// Maximum number of bytes at the end of a local send call that are copied.
 const MOST_TAIL: usize = 128 << 10;
 
 /// Offers the next bytes of the call to the peer, starting with a block of `size` bytes
-/// ([`Connection::block_size`](super::Connection::block_size)): the peer reads them, or they are
-/// written to its waiting reader. Returns `Ok(false)` if the caller has to copy instead.
+/// ([`Connection::block_size`](super::Connection::block_size)). The peer reads the blocks, or this
+/// end writes them to a waiting reader of the peer. Returns `Ok(false)` if the caller has to copy
+/// instead.
 ///
 /// # Errors
 ///
-/// `EPIPE`: the connection is lost. Other errors: a signal or time-out. Bytes sent nevertheless are
-/// counted in the message.
+/// `EPIPE`: the connection is lost. Other errors: a signal or time-out. The message counts the
+/// bytes sent before the error.
 pub(crate) fn send_blocks(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -50,7 +51,7 @@ pub(crate) fn send_blocks(
     if !add_block(sk, lock, message, size) {
         return Ok(false);
     }
-    // added bytes that were not sent and must precede all later bytes
+    // number of added bytes that were not sent, and must precede all later bytes
     let mut left = 0_usize;
     let mut end = Ok(());
     loop {
@@ -66,7 +67,7 @@ pub(crate) fn send_blocks(
         if end.is_ok() {
             end = wait_sent(sk, lock, timeout);
         } else {
-            // the call took all blocks back with the oldest one
+            // the call has taken all blocks back together with the oldest one
             let _ = wait_sent(sk, lock, &mut 0);
         }
         let Some((memory, unsent)) = sk.connection().take_block(sk, left == 0) else {
@@ -79,8 +80,8 @@ pub(crate) fn send_blocks(
     end.map(|()| true)
 }
 
-/// Pins the next bytes of the call and offers them, which consumes them from its iterator. Returns
-/// false if that is not possible.
+/// Pins the next bytes of the call and offers them to the peer, which consumes the bytes from the
+/// call's iterator. Returns false if no block is possible.
 fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
@@ -94,9 +95,9 @@ fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, siz
     pin.is_some_and(|memory| push(sk, lock, message, memory, BlockUser::Call) == Added::Block)
 }
 
-/// Adds all bytes of a message as one block, behind its header, which the queue holds, and waits
-/// until they are sent. With a `notice` the call does not wait. After a time without a reader, or a
-/// signal, a copy in the kernel replaces the block. Returns false if the caller has to copy.
+/// Adds all bytes of a message as one block, behind the queued header, and waits until they are
+/// sent. With a `notice`, the call does not wait. After a time without a reader, or a signal, a
+/// copy in the kernel replaces the block. Returns false if the caller has to copy.
 ///
 /// # Errors
 ///
@@ -142,7 +143,7 @@ pub(crate) fn send_message(
             let back = sk.connection().take_block(sk, true);
             match back {
                 Some((memory, _)) => sk.taken_back(lock, memory),
-                // moved
+                // a copy in the kernel has replaced the block
                 None => sk.with(|c| {
                     let at = c.tx.end();
                     c.stats.direct_returned += 1;
@@ -152,14 +153,14 @@ pub(crate) fn send_message(
             sent
         }
     };
-    // all bytes are in the stream, also after a signal
+    // all bytes are in the stream, even after a signal
     match sent {
         Err(e) if sk.has_error() => Err(e),
         _ => Ok(true),
     }
 }
 
-/// Waits until the oldest block returns to the caller, or the connection is lost.
+/// Waits until the call's oldest block returns to the caller, or the connection is lost.
 fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     let start = jiffies();
     let is_message = sk.with(|c| c.records.is_some());
@@ -204,10 +205,10 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
     }
 }
 
-/// Adds the next bytes of a call on a local connection, which later waits for them
-/// ([`await_read`]). The last bytes are copied while the peer reads the others: then it has bytes
-/// left when the call is woken. `waits`: the call has added blocks.
-/// Returns `Ok(false)` if the caller has to copy instead.
+/// Adds the next bytes of a local send call as a block, for which the call later waits
+/// ([`await_read`]). The last bytes are copied while the peer reads the others, so that the peer
+/// has bytes left when the call is woken. `waits` is true if the call has added blocks. Returns
+/// `Ok(false)` if the caller has to copy instead.
 pub(crate) fn add_local(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -245,9 +246,9 @@ pub(crate) fn add_local(
     Ok(added)
 }
 
-/// Waits until at most `most` blocks of a call on a local connection are unread. After a time
-/// without a reader, a signal, or the end of the stream, copies in the kernel replace the blocks:
-/// their bytes count as sent. Blocks of other calls stay.
+/// Waits until at most `most` blocks of a local send call are unread. After a time without a
+/// reader, a signal, or the end of the stream, copies in the kernel replace the call's blocks,
+/// whose bytes count as sent.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pages that senders give away (`MSG_SPLICE_PAGES`): of files and pipes by sendfile(2) and
-//! splice(2), and of kernel users.
+//! Collects pages that senders give away (`MSG_SPLICE_PAGES`): pages of files and pipes by
+//! sendfile(2) and splice(2), and of kernel users.
 //!
-//! A splice call passes few pages, and announces more by `MSG_MORE`. Pages of several calls are
+//! A splice(2) call passes few pages, and announces more by `MSG_MORE`. Pages of several calls are
 //! collected into a detached block ([`super::detached`]). The first page fixes the block's stream
 //! position. The block is sent when a call announces no more pages, when the block is full, before
 //! any later bytes, at the end of the stream, and after the maximum time of `MSG_MORE`. A block too
@@ -13,9 +13,9 @@
 //! | --- | --- |
 //! | none | |
 //! | open | takes pages |
-//! | closed | takes no more, and is mapped by the call, else by a worker |
-//! | flushing | being mapped, without the lock |
-//! | failed | mapping failed; the next such call retries, or a worker after a while |
+//! | closed | takes no more; the call, or else a worker, maps the pages |
+//! | flushing | the pages are being mapped, without the connection's lock |
+//! | failed | the mapping failed; the next such call retries, or a worker after a while |
 
 use super::super::send_queue::LARGE_CHUNK;
 use super::super::timers::Timer;
@@ -32,11 +32,11 @@ use crate::sys::time::jiffies;
 use crate::transport::{BlockId, Pinned};
 use core::mem::replace;
 
-/// Minimum size of a block that later calls do not continue: half of a receive buffer, as with
+/// Minimum size of a block to which later calls add nothing: half of a receive buffer, as in
 /// `socket/splice.rs`.
 const LEAST: usize = LARGE_CHUNK / 2;
 
-/// Pages of a block being collected.
+/// Block whose pages are being collected.
 pub(super) struct SplicedBlock {
     memory: Pinned,
     cookie: u64,
@@ -44,7 +44,7 @@ pub(super) struct SplicedBlock {
     at: u64,
 }
 
-/// State of the collection; see the head of this file.
+/// State of the collection, explained at the head of this file.
 pub(super) enum Collection {
     None,
     Open(SplicedBlock),
@@ -58,7 +58,7 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// Closes the collection: no pages are added any more, and the block is mapped next.
+    /// Closes the collection. No more pages are added, and the block is mapped next.
     fn close(&mut self) {
         *self = match replace(self, Collection::None) {
             Collection::Open(collected) | Collection::Failed(collected) => {
@@ -68,7 +68,7 @@ impl Collection {
         };
     }
 
-    /// Takes the pages for mapping.
+    /// Closes the collection and takes the pages out for mapping.
     fn take(&mut self) -> Option<SplicedBlock> {
         self.close();
         let Collection::Closed(SplicedBlock { cookie, .. }) = *self else {
@@ -87,8 +87,8 @@ impl Collection {
     }
 }
 
-/// Adds the next pages of a call to the collection. `None`: the caller has to copy. Context:
-/// process, socket lock held.
+/// Adds the next pages of a call to the collection. Returns `None` if the caller has to copy.
+/// Context: process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>) -> Option<Added> {
     if let Some(end) = sk.local_end(lock) {
         return local::add_spliced(sk, end, message);
@@ -97,7 +97,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     let added = sk.connection().collect(sk, message);
     message.advance(added);
     if added == 0 {
-        // the pages begin another block, or are copied
+        // the pages begin another block, or the caller copies them
         flush(sk);
         match begin(sk, message, more)? {
             Added::Block => {}
@@ -110,7 +110,7 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     Some(Added::Block)
 }
 
-/// Begins a collection with the next pages of a call. `None`: copy.
+/// Begins a collection with the next pages of a call. Returns `None` if the caller has to copy.
 fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
     let (at, len) = message.run(want)?;
@@ -119,7 +119,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         if !c.zcopy.blocks.has_space() {
             return Some(Added::Full);
         }
-        // pages of the next call may continue those of this one
+        // the next call may add pages to the block
         let least = if more && len == want { PAGE } else { LEAST };
         let worth = len >= least && c.zcopy_threshold().is_some();
         if !worth || !c.writable(sk) || !c.zcopy.collection.is_none() {
@@ -149,7 +149,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     };
     z.collection = Collection::Open(SplicedBlock { memory, cookie, at });
-    // corked bytes are sent before the block
+    // corked bytes have to be sent before the block
     c.cork.set_more(false);
     if idle {
         c.alive.progress(jiffies());
@@ -160,7 +160,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     Some(Added::Block)
 }
 
-/// Sends the collected block, if any. Context: process, without the connection's lock.
+/// Sends the collected block, if any. Context: process, connection's lock not held.
 pub(crate) fn flush(sk: &SdpSock) {
     let mut c = sk.connection();
     let Some(mut collected) = c.zcopy.with(|z| z.collection.take()) else {
@@ -189,7 +189,7 @@ pub(crate) fn flush_closed(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Sends all queued bytes, including a collection.
+    /// Ends the delay by `MSG_MORE` of all queued bytes, including a collection.
     pub(crate) fn no_more(&mut self) {
         self.cork.set_more(false);
         self.end_collection();
@@ -204,7 +204,7 @@ impl Connection {
         !self.zcopy.collection.is_none()
     }
 
-    /// Schedules the flush of a collection that is closed, or has bytes queued after it.
+    /// Schedules the flush of a collection that is closed, or followed by other queued bytes.
     pub(crate) fn check_collection(&mut self, sk: &SdpSock) {
         let behind = |b: &SplicedBlock| b.at != self.tx.end();
         if matches!(&self.zcopy.collection, Collection::Open(b) if behind(b)) {
@@ -215,18 +215,18 @@ impl Connection {
         }
     }
 
-    /// Returns the maximum bytes of a block.
+    /// Returns the maximum size of a collected block in bytes.
     fn most_collected(&self) -> usize {
         let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
         match limit {
-            // the pages are sent in messages
+            // without a limit for SrcAvail, the pages are sent in messages
             0 => usize::MAX,
             most => most as usize,
         }
     }
 
-    /// Adds the next pages of a call to the collection, without consuming them. Returns the number
-    /// of bytes, 0 if they cannot be added.
+    /// Adds the next pages of a call to the collection, and returns the number of bytes, which are
+    /// not consumed.
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
         let (most, end) = (self.most_collected(), self.tx.end());
         let (Some(z), Some(account)) = (self.zcopy.get_mut(), sk.account()) else {
@@ -246,7 +246,7 @@ impl Connection {
         n as usize
     }
 
-    /// Sends a block after mapping its pages; `mapped`: `Some(true)` if the peer can be given
+    /// Sends a block after the mapping of its pages. `mapped` is `Some(true)` if the peer can get
     /// access. Returns memory that is not needed.
     fn flushed(
         &mut self,
@@ -261,7 +261,7 @@ impl Connection {
         };
         z.collection.flushed(cookie);
         if !z.blocks.has_open(cookie) {
-            // the connection was lost meanwhile
+            // the connection was lost during the mapping
             return Some(memory);
         }
         let entry = match (mapped, self.endpoint.as_mut()) {
@@ -271,7 +271,7 @@ impl Connection {
         let id = match entry {
             Ok(id) => id,
             Err(memory) => {
-                // out of memory: the timer retries
+                // out of memory, so the timer will retry
                 z.collection = Collection::Failed(SplicedBlock { memory, cookie, at });
                 self.set_timer(sk, Timer::Cork, CORK_TIME);
                 return None;
@@ -279,7 +279,7 @@ impl Connection {
         };
         let offered = mapped == Some(true) && !z.detached_skips.skip();
         match &mut self.protocol {
-            // so that several blocks may be outstanding
+            // allows several outstanding blocks
             Some(p) if offered => p.set_pipelined(true),
             _ => z.blocks.hide(cookie),
         }

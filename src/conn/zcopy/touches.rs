@@ -3,18 +3,18 @@
 //! Decides if blocks are write-protected. Blocks are not protected if the program often writes to
 //! memory soon after sending it.
 //!
-//! A connection stays asynchronous as long as at most one in eight of its blocks has a write fault.
-//! After more write faults it is synchronous for a pause, which doubles each consecutive time.
-//! After the pause, a few protected blocks test again.
+//! Sends of a connection stay asynchronous while at most one in eight blocks has a write fault.
+//! After more write faults, sends are synchronous for a pause. Each consecutive pause is twice as
+//! long. After the pause, a few protected blocks test again.
 
-/// Points for a write fault. Each block subtracts one point: one block in eight may have a fault.
+/// Points for a write fault. A block subtracts one point, so one block in eight may have a fault.
 const FAULT: i32 = 8;
-/// Lowest number of points: some faults may follow many blocks without one.
+/// Lowest number of points: after many blocks without a fault, a few faults have no effect.
 const LEAST: i32 = -64;
-/// Number of points that resets the pause.
+/// Number of points at which the length of the pause is reset.
 const GOOD: i32 = -24;
 
-/// Backoff of an action: skips `FIRST` to `MOST` attempts, twice as many after each failure.
+/// Backoff of an action: skips `FIRST` to `MOST` attempts, and twice as many after each failure.
 #[derive(Debug)]
 pub(crate) struct Backoff<const FIRST: u32 = 1, const MOST: u32 = 64> {
     left: u32,
@@ -43,11 +43,11 @@ impl<const FIRST: u32, const MOST: u32> Backoff<FIRST, MOST> {
     }
 }
 
-/// Measurements of one connection.
+/// Rate of write faults on one connection.
 #[derive(Debug)]
 pub(crate) struct FaultRate {
     points: i32,
-    /// Synchronous blocks.
+    /// Number of blocks to send synchronously.
     pause: Backoff<32, 4096>,
 }
 
@@ -64,7 +64,7 @@ impl FaultRate {
         !self.pause.skip()
     }
 
-    /// Records a protected block.
+    /// Records a block that is write-protected.
     pub(crate) fn began(&mut self) {
         self.points = self.points.saturating_sub(1).max(LEAST);
         if self.points <= GOOD {
@@ -72,7 +72,7 @@ impl FaultRate {
         }
     }
 
-    /// Records a write fault. The first one proves little.
+    /// Records a write fault. The first write fault alone causes no pause.
     pub(crate) fn on_write_fault(&mut self) {
         self.points = self.points.saturating_add(FAULT);
         if self.points > FAULT {
@@ -123,7 +123,7 @@ mod tests {
     fn whoever_gets_better_is_believed() {
         let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
-        // after at most one pause of maximum length, sends are as without faults
+        // after at most one pause of maximum length, all sends are asynchronous again
         send(&mut t, 4096 + 32, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
         assert_eq!(t.pause.next, 0);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of a receive call that reads the peer's adverts.
+//! Memory of a receive call that READs the peer's adverts.
 //!
 //! A transfer may span several adverts, and end within one. When the peer's adverts are used up,
-//! the transfer is *cut*: its end becomes the end of the posted bytes.
+//! the transfer is *cut*: it then ends with the posted bytes.
 
 #[derive(Debug)]
 pub(crate) struct Transfer<M> {
     pub(crate) memory: M,
     /// Number of bytes to read, reduced by a cut.
     pub(crate) len: u32,
-    /// Posted bytes.
+    /// Number of posted bytes.
     started: u32,
-    /// Arrived bytes.
+    /// Number of arrived bytes.
     pub(crate) done: u32,
-    /// Distinguishes the transfer from all earlier and later ones.
+    /// Distinguishes the transfer from all other transfers of the connection.
     pub(crate) cookie: u64,
     /// Set when the connection is lost: the transport owns the memory.
     pub(crate) lost: bool,
@@ -32,7 +32,7 @@ impl<M> Transfer<M> {
         }
     }
 
-    /// Returns offset and number of the bytes to post, if any are left.
+    /// Returns the offset and number of the bytes to post, if any are left.
     pub(crate) fn next(&self) -> Option<(u32, u32)> {
         let left = self.len.saturating_sub(self.started);
         (left > 0 && !self.lost).then_some((self.started, left))
@@ -42,13 +42,13 @@ impl<M> Transfer<M> {
         self.started = self.started.saturating_add(bytes).min(self.len);
     }
 
-    /// Ends the transfer with the posted bytes. Returns true if all of these have arrived.
+    /// Ends the transfer with the posted bytes. Returns true if all posted bytes have arrived.
     pub(crate) fn cut(&mut self) -> bool {
         self.len = self.started;
         self.is_complete()
     }
 
-    /// Records arrived bytes. Returns true if these were the last.
+    /// Records arrived bytes. Returns true if the last byte has arrived.
     pub(crate) fn moved(&mut self, cookie: u64, bytes: u32) -> bool {
         if self.cookie != cookie {
             return false;
@@ -73,8 +73,7 @@ mod tests {
         Some((at, bytes.min(len)))
     }
 
-    /// The call is notified once all posted bytes are complete, which may be so when the peer
-    /// cancels its advert.
+    /// The call is notified once all posted bytes are complete, perhaps already at the cut.
     #[test]
     fn a_cut_ends_with_the_posted_bytes() {
         let mut t = Transfer::new((), 100, 1);

@@ -13,8 +13,7 @@ use crate::transport::{Endpoint, Pinned, SendWr, Watch};
 use kernel::prelude::*;
 
 impl Zcopy {
-    /// Posts the SrcAvail of the next block, or the SinkAvail. `sent`: position in the outgoing
-    /// stream.
+    /// Posts the SrcAvail of the next block, or the SinkAvail. `sent` is the stream position.
     pub(crate) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
@@ -55,9 +54,9 @@ impl Zcopy {
     }
 }
 
-/// Blocks that the peer reads.
+/// Functions for blocks that the peer reads.
 impl Connection {
-    /// Handles a report of `bytes` more read of the oldest block; `finished`: to its end.
+    /// Handles a report that `bytes` more of the oldest block are read, to its end if `finished`.
     pub(crate) fn source_read(&mut self, bytes: u32, finished: bool, wakeups: &mut Wakeups) {
         let Some(z) = self.zcopy.get_mut() else {
             return;
@@ -73,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Handles a refusal of the blocks; the peer has `done` bytes of the oldest one.
+    /// Handles the peer's refusal of the blocks. The peer has `done` bytes of the oldest one.
     pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
         if let Some(z) = self.zcopy.get_mut().filter(|z| z.has_detached()) {
             z.detached_skips.failed();
@@ -81,7 +80,7 @@ impl Connection {
         self.sources_returned(done, wakeups);
     }
 
-    /// Handles the return of the blocks; the peer has `done` bytes of the oldest one.
+    /// Handles the return of the blocks. The peer has `done` bytes of the oldest one.
     fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
         let z = self.zcopy.get_mut();
         if let Some(more) = z.and_then(|z| z.blocks.returned(done)) {
@@ -91,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// Handles a sink advert: unsent blocks are written to it, in order. `void`: the peer has read
-    /// nothing of the blocks that are advertised to it.
+    /// Handles a sink advert, to which this end then writes unsent blocks in order. `void` is true
+    /// if the peer has read nothing of the advertised blocks.
     pub(crate) fn sink_came(&mut self, void: bool, wakeups: &mut Wakeups) {
         self.zcopy.with(|z| z.readers_advertise = true);
         wakeups.add(Wakeup::Zcopy);
@@ -116,15 +115,15 @@ impl Connection {
         }
     }
 
-    /// Lets bytes after the blocks be sent before these are read.
+    /// Cancels adverts, so that bytes after the blocks are sent soon.
     pub(crate) fn expedite_blocks(&mut self) {
         self.zcopy.with(|z| z.blocks.expedite());
         self.take_blocks_back();
     }
 
-    /// Returns the size of the first block of a call with `left` bytes; 0: copy.
+    /// Returns the size of the first block of a call with `left` bytes, or 0 to request a copy.
     pub(crate) fn block_size(&self, sk: &SdpSock, left: usize) -> usize {
-        // a call waits for space, or for another call, before more of it is accepted
+        // a call waits for space, or for another call, before it can add blocks
         let waits = self.tx.queued() >= sk.sndbuf() || self.zcopy.blocks.has_call();
         match waits {
             true => 0,
@@ -132,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Returns the size of the next block of a call with `left` bytes; 0: none, for now.
+    /// Returns the size of the next block of a call with `left` bytes, or 0 for no block now.
     pub(super) fn next_size(&self, left: usize) -> usize {
         let worth = self.zcopy_threshold().is_some_and(|least| left >= least);
         let Some(p) = self.protocol.as_ref().filter(|_| worth && self.connected()) else {
@@ -144,7 +143,7 @@ impl Connection {
         }
         let size = u32::try_from(left).unwrap_or(u32::MAX);
         let first = !blocks.has_call();
-        // copied bytes before the block would use up the space
+        // copied bytes before the block would use up the advertised space
         let next = !first || self.tx.unsent() == 0;
         if next && self.may_write() && left >= LEAST_TRANSFER {
             return size.min(p.sink_bytes().saturating_sub(blocks.unposted())) as usize;
@@ -164,7 +163,7 @@ impl Connection {
         by_write() && self.protocol.as_ref().is_some_and(space)
     }
 
-    /// Returns true if a block waits for a reader, because a copy is the only alternative.
+    /// Returns true if a block waits for a reader of the peer, with a copy as the only alternative.
     pub(super) fn awaits_reader(&self) -> bool {
         let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
         !by_read()
@@ -173,9 +172,9 @@ impl Connection {
             && self.zcopy.readers_advertise
     }
 
-    /// Takes out the oldest block, which has returned to the caller. `whole`: all bytes before the
-    /// block have returned, too. Returns memory as [`Connection::take_back`] does, and unsent
-    /// bytes.
+    /// Takes out the call's oldest block, which has returned. `whole` is true if all bytes before
+    /// the block were sent. Returns the memory as [`Connection::take_back`] does, and the number of
+    /// unsent bytes.
     pub(super) fn take_block(
         &mut self,
         sk: &SdpSock,

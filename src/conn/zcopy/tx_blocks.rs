@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of the stream that are sent from program pages.
+//! Blocks of the byte stream that are sent from program pages.
 //!
-//! Blocks are sent in the order of addition, each after the copied bytes queued at that time.
-//! Usually the peer reads the blocks (SrcAvail, IBA Annex A4), several at a time. The peer returns
-//! all other blocks at once; the oldest may be partly read. Bytes that the peer does not read are
-//! sent from the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. A block
-//! keeps its place in the stream: later bytes wait for it.
+//! Blocks are sent in the order of addition, each after the bytes that were queued before the
+//! block. Usually the peer reads the blocks (SrcAvail, IBA Annex A4), several at a time. A peer
+//! that refuses blocks returns all of them at once; the oldest may be partly read. Bytes that the
+//! peer does not read are sent from the same pages, by RDMA WRITE to a waiting reader of the peer
+//! or in messages. A block keeps its place in the stream: later bytes wait for it.
 //!
-//! A waiting **call** may recall its blocks: the unsent rest returns, to be copied behind all bytes
-//! queued by then. A **detached** block has no waiting call. Each turn of the connection takes
-//! those that are sent out ([`TxBlocks::retire`]); a call takes its own ([`TxBlocks::take`]).
+//! A waiting **call** may recall its blocks: the unsent rest returns to the call, which copies it
+//! behind all queued bytes. A **detached** block has no waiting call. [`TxBlocks::retire`] removes
+//! sent detached blocks, and [`TxBlocks::take`] removes the blocks of a call.
 
 use super::advert::{Advert, AdvertState};
 use crate::protocol::Block;
@@ -22,36 +22,37 @@ pub(crate) const MOST_BLOCKS: usize = 8;
 pub(crate) enum BlockUser {
     /// A call that waits until the block is sent.
     Call,
-    /// As `Call`, with a whole message: nothing returns to the call, but its bytes may be moved.
+    /// A call that waits like `Call`, with a whole message: nothing returns to the call, but the
+    /// block's bytes may be moved.
     Message,
-    /// No task: the block is released when it is sent, perhaps with a notification.
+    /// No task. The block is released when its bytes are sent, possibly with a notification.
     None,
-    /// Tasks that write to the block, which is write-protected; its bytes may be moved.
+    /// Tasks that may write to the write-protected block. The block's bytes may be moved.
     Writers,
 }
 
 #[derive(Debug)]
 struct TxBlock<M> {
     advert: Advert<M>,
-    /// First byte of the block, for the SrcAvail.
+    /// First byte of the block, which the SrcAvail carries.
     first: u8,
-    /// Position among the copied bytes of the stream.
+    /// Position of the block among the copied bytes of the stream.
     at: u64,
     /// Set if the peer has read the block to its end.
     finished: bool,
     user: BlockUser,
-    /// Set if the block's unsent rest returns to its call.
+    /// Set if the block's unsent rest returns to the call.
     recalled: bool,
-    /// Number of bytes from its start that were posted as WRITE or message, or read by the peer
-    /// before that.
+    /// Number of bytes from the block's start that were posted as WRITE or message, or that the
+    /// peer had read before.
     posted: u32,
-    /// Number of these that were posted in messages.
+    /// Number of bytes that were posted in messages.
     in_messages: u32,
-    /// Time since which a writer has waited (jiffies).
+    /// Time since which a task has waited to write to the block (jiffies).
     wanted: Option<usize>,
-    /// Set if no memory was available to move the block's bytes to.
+    /// Set if the block's bytes could not be moved for lack of memory.
     stuck: bool,
-    /// Set while the block's bytes are being moved and nothing else uses its memory.
+    /// Set while the block's bytes are being moved or collected, so that nothing is sent.
     away: bool,
 }
 
@@ -60,7 +61,7 @@ impl<M> TxBlock<M> {
         !matches!(self.user, BlockUser::Call | BlockUser::Message)
     }
 
-    /// Returns the offset of the bytes that the peer does not read, if any.
+    /// Returns the offset of the first byte that the peer will not read, if any.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
         let goes = !self.recalled && back && !self.finished;
@@ -88,14 +89,14 @@ impl<M> TxBlock<M> {
 pub(crate) struct Rest<'a, M> {
     pub(crate) memory: &'a M,
     pub(crate) cookie: u64,
-    /// Offset of the bytes in the block, and their number.
+    /// Offset of the bytes in the block, and number of bytes.
     pub(crate) offset: u32,
     pub(crate) len: u32,
-    /// Set if its call wrote the bytes before it to a reader: the rest is sent by WRITE only.
+    /// Set if earlier bytes of the block were written to a reader: the rest is sent by WRITE only.
     pub(crate) written: bool,
 }
 
-/// Next step of the blocks.
+/// Next step of sending the blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a, M> {
     /// A block that is not registered yet.
@@ -105,9 +106,9 @@ pub(crate) enum Next<'a, M> {
         size: u32,
     },
     Advert(Block),
-    /// Sends the unread rest of a block.
+    /// Rest of a block that the peer does not read.
     Rest(Rest<'a, M>),
-    /// The peer's access is being invalidated; this many bytes are sent afterwards.
+    /// The peer's access is being invalidated. Afterwards, this number of bytes is sent.
     Ending(u32),
 }
 
@@ -147,7 +148,7 @@ impl<M> TxBlocks<M> {
         self.count == 0
     }
 
-    /// Returns the unsent bytes of detached blocks.
+    /// Returns the number of unsent bytes of detached blocks.
     pub(crate) fn detached_bytes(&self) -> usize {
         let left = |b: &TxBlock<M>| b.advert.segment.size.saturating_sub(b.advert.done) as usize;
         self.iter().filter(|b| b.is_detached()).map(left).sum()
@@ -158,11 +159,8 @@ impl<M> TxBlocks<M> {
         self.count < MOST_BLOCKS
     }
 
-    /// Adds a block after the others, with its first byte, at a position among the copied bytes.
-    ///
-    /// # Errors
-    ///
-    /// Returns the memory if [`Self::has_space`] is false.
+    /// Adds a block after the others, at position `at` among the copied bytes. `first` is its first
+    /// byte. Returns the memory if [`Self::has_space`] is false.
     pub(crate) fn push(
         &mut self,
         advert: Advert<M>,
@@ -191,11 +189,7 @@ impl<M> TxBlocks<M> {
     }
 
     /// Queues a detached block whose bytes are still being [added](Self::grow). Later bytes are not
-    /// sent until [`TxBlocks::moved`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the memory if [`TxBlocks::has_space`] is false.
+    /// sent before [`TxBlocks::moved`]. Returns the memory if [`TxBlocks::has_space`] is false.
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.push(advert, first, at, BlockUser::None)?;
         if let Some(block) = self.iter_mut().last() {
@@ -210,12 +204,12 @@ impl<M> TxBlocks<M> {
         away.find(|b| b.advert.cookie == cookie)
     }
 
-    /// Returns true if the open block is still queued.
+    /// Returns true if the block with this cookie is queued and still being collected.
     pub(crate) fn has_open(&mut self, cookie: u64) -> bool {
         self.open(cookie).is_some()
     }
 
-    /// Adds `bytes` to the block.
+    /// Adds a number of bytes to a block that is being collected.
     pub(crate) fn grow(&mut self, cookie: u64, bytes: u32) {
         if let Some(block) = self.open(cookie) {
             let segment = &mut block.advert.segment;
@@ -223,7 +217,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Marks the block as not to be advertised.
+    /// Marks a block that is being collected as not to be advertised.
     pub(crate) fn hide(&mut self, cookie: u64) {
         if let Some(block) = self.open(cookie) {
             block.advert.finish();
@@ -242,7 +236,7 @@ impl<M> TxBlocks<M> {
         self.iter_mut().find(|b| !b.is_passed())
     }
 
-    /// Returns the next step, and the position of the step's block among the copied bytes.
+    /// Returns the next step, and the position of its block among the copied bytes.
     pub(crate) fn next(&self) -> Option<(Next<'_, M>, u64)> {
         let block = self.iter().find(|b| !b.is_passed())?;
         let (advert, size) = (&block.advert, block.advert.segment.size);
@@ -280,8 +274,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Records that the SrcAvail of the next block was posted with its inline bytes. Returns the
-    /// first byte, if there was a block.
+    /// Records that the SrcAvail of the next block was posted with `inline` bytes of the block.
+    /// Returns the block's first byte, if a block was queued.
     pub(crate) fn posted(&mut self, inline: u32) -> Option<u8> {
         let block = self.next_block().filter(|b| b.advert.queued().is_some())?;
         block.advert.posted();
@@ -289,8 +283,8 @@ impl<M> TxBlocks<M> {
         Some(block.first)
     }
 
-    /// Records posted bytes of the next rest, as a `message` or as WRITE. Returns true if these
-    /// were the last of the block.
+    /// Records posted bytes of the next rest, as a `message` or as WRITE. Returns true if the last
+    /// byte of the block is posted.
     pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) -> bool {
         let block = self.next_block().and_then(|b| b.rest().map(|at| (b, at)));
         let Some((block, at)) = block else {
@@ -303,7 +297,7 @@ impl<M> TxBlocks<M> {
         block.posted == block.advert.segment.size
     }
 
-    /// Records completed bytes of a block's rest.
+    /// Records completed bytes of the rest of a block.
     pub(crate) fn rest_gone(&mut self, cookie: u64, bytes: u32) {
         if let Some(b) = self.iter_mut().find(|b| b.advert.cookie == cookie) {
             let done = b.advert.done.saturating_add(bytes).min(b.posted);
@@ -326,8 +320,8 @@ impl<M> TxBlocks<M> {
         self.oldest_posted().is_some()
     }
 
-    /// Handles a report of `bytes` more read of the oldest posted block; `finished`: to its end.
-    /// Returns false if there is no such block.
+    /// Handles a report that the peer has read `bytes` more of the oldest posted block, to its end
+    /// if `finished`. Returns false if no block is posted.
     pub(crate) fn read(&mut self, bytes: u32, finished: bool) -> bool {
         let Some(block) = self.oldest_posted() else {
             return false;
@@ -340,8 +334,8 @@ impl<M> TxBlocks<M> {
         true
     }
 
-    /// Handles the return of all posted blocks; the peer has `done` bytes of the oldest. Returns
-    /// the number of new bytes, if there is a block.
+    /// Handles the return of all posted blocks. The peer has `done` bytes of the oldest one.
+    /// Returns the number of newly reported bytes, or `None` if no block is posted.
     pub(crate) fn returned(&mut self, done: u32) -> Option<u32> {
         let new = self.oldest_posted().map(|b| b.advert.moved(done));
         let back = |b: &&mut TxBlock<M>| b.advert.state == AdvertState::Posted;
@@ -349,7 +343,7 @@ impl<M> TxBlocks<M> {
         new
     }
 
-    /// Withdraws unsent adverts of detached blocks, because bytes behind these blocks are urgent.
+    /// Cancels unsent adverts of detached blocks, because bytes behind these blocks are urgent.
     pub(crate) fn expedite(&mut self) {
         let unsent = |b: &&mut TxBlock<M>| b.is_detached() && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {
@@ -357,8 +351,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Handles the loss of the connection: detached blocks are released when the transport is
-    /// destroyed; calls are notified.
+    /// Handles the loss of the connection. Waiting calls see the loss; the destruction of the
+    /// transport releases detached blocks.
     pub(crate) fn lost(&mut self) {
         for at in (0..self.count).rev() {
             if self.iter().nth(at).is_some_and(TxBlock::is_detached) {

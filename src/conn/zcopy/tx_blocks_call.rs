@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a call that waits for them, and the end of all blocks.
+//! Blocks of a waiting call, and the removal of sent blocks.
 
 use super::super::advert::AdvertState;
 use super::{BlockUser, TxBlock, TxBlocks};
@@ -11,33 +11,33 @@ const MOST_OF_CALL: usize = 4;
 /// Event that a call waits for on its oldest block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
-    /// The peer reads the block, returns it, or makes space.
+    /// The peer reads or returns the block, or advertises space.
     Peer,
     /// Completion of WRITEs in flight, which does not depend on the peer's program.
     Write,
-    /// No event: the block is back, or the connection was `lost`.
+    /// No event, since the block is back, or the connection was `lost`.
     Nothing { lost: bool },
 }
 
-/// A block that is sent, or returns to its call.
+/// A block that is sent, or that returns to its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Returned<M> {
     pub(crate) memory: M,
     /// Size of the block in bytes.
     pub(crate) size: u32,
-    /// Bytes from the block's start that the peer has.
+    /// Number of bytes from the block's start that the peer has.
     pub(crate) done: u32,
-    /// Bytes of these that went in messages.
+    /// Number of bytes that were sent in messages.
     pub(crate) in_messages: u32,
-    /// Set if the peer has not read the block in time or not completely.
+    /// Set if the peer has not read the block in time, or only partly.
     pub(crate) refused: bool,
     /// Set if a part of the block was written to a reader of the peer.
     pub(crate) written: bool,
 }
 
 impl<M> TxBlock<M> {
-    /// Returns true if a call may queue another block after this one: the peer has it or will read
-    /// it, or its rest is being written.
+    /// Returns true if a call may queue another block after this block: the peer has the block or
+    /// will read it, or the rest is being written.
     fn goes(&self) -> bool {
         let sends = self.is_passed() || self.advert.is_out() || self.posted > 0;
         sends && !self.recalled
@@ -65,20 +65,20 @@ impl<M> TxBlocks<M> {
         self.of_call().next().is_some()
     }
 
-    /// Returns true if another block of a waiting call may follow. There must be space, and the
-    /// peer must have the present blocks or will read them.
+    /// Returns true if another block of a waiting call may follow. The queue must have space, and
+    /// the peer must have the queued blocks or be about to read them.
     pub(crate) fn is_open(&self) -> bool {
         let few = self.of_call().count() < MOST_OF_CALL;
         self.has_space() && few && self.iter().all(TxBlock::goes)
     }
 
-    /// Returns true if the next block belongs to a call.
+    /// Returns true if the next block to send belongs to a call.
     pub(crate) fn is_next_of_call(&self) -> bool {
         let next = self.iter().find(|b| !b.is_passed());
         next.is_some_and(|b| !b.is_detached())
     }
 
-    /// Returns the bytes of the call that are neither posted nor advertised.
+    /// Returns the number of bytes of the call that are neither posted nor advertised.
     pub(crate) fn unposted(&self) -> u32 {
         let left = |b: &TxBlock<M>| match b.is_passed() {
             true => 0,
@@ -88,8 +88,8 @@ impl<M> TxBlocks<M> {
         all.fold(0, u32::saturating_add)
     }
 
-    /// Recalls the call's blocks: the peer may no longer read them, and the unsent rest returns,
-    /// except that of a message.
+    /// Recalls the call's blocks: adverts that are not sent are cancelled, and the unsent rest
+    /// returns, except that of a message.
     pub(crate) fn recall(&mut self) {
         for block in self.iter_mut().filter(|b| !b.is_detached()) {
             if block.advert.is_unsent() {
@@ -99,19 +99,18 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Returns the event that the call waits for, and true if the peer has read its oldest block
-    /// completely.
+    /// Returns the event that the call waits for, and true if its oldest block is completely read.
     pub(crate) fn oldest(&self) -> Option<(Awaits, bool)> {
         self.of_call().next().map(|b| (b.awaits(), b.finished))
     }
 
-    /// Takes out the call's oldest block, if it has returned. `whole`: so have all bytes before.
+    /// Removes the call's oldest block, if it has returned. `whole`: all bytes before it were sent.
     pub(crate) fn take(&mut self, whole: bool) -> Option<Returned<M>> {
         let at = self.iter().position(|b| !b.is_detached())?;
         self.take_at(at, whole)
     }
 
-    /// Takes the oldest detached block out, if it is sent.
+    /// Removes the oldest detached block, if all its bytes are sent.
     pub(crate) fn retire(&mut self) -> Option<Returned<M>> {
         let at = self.iter().position(TxBlock::is_detached)?;
         self.take_at(at, true)

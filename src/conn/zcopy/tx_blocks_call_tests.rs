@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a waiting call.
+//! Tests of the blocks of a waiting call.
 
 use super::super::tests::{take, take_behind, unregistered};
 use super::super::{BlockUser, Next, Rest};
@@ -28,7 +28,7 @@ fn more_than_there_is_space_for_returns() {
         Some((Next::Rest(Rest { written: true, .. }), 0))
     ));
     b.recall();
-    // nothing is sent before the rest
+    // nothing is sent before the rest of the block
     assert!(b.next().is_none() && !b.is_open());
     assert_eq!(b.oldest(), Some((Awaits::Write, false)));
     b.rest_gone(0, 1000);

@@ -21,29 +21,29 @@ const MOST_ADVERTS: usize = 3;
 struct Model {
     blocks: TxBlocks<u64>,
     rng: Numbers,
-    /// Set if no call waits for the blocks.
+    /// True if no call waits for the blocks.
     detached: bool,
-    /// Numbers of bytes added, copied, sent of the copied ones, and arrived.
+    /// Numbers of bytes added, copied, sent as copies, and arrived.
     given: u64,
     copied: u64,
     copied_sent: u64,
     arrived: u64,
-    /// Positions of each block and of each copied byte.
+    /// Stream positions of each block and of each copied byte.
     starts: Vec<u64>,
-    /// Bytes of each block that went in messages.
+    /// Number of bytes of each block that were sent in messages.
     in_messages: Vec<u32>,
     copies: Vec<u64>,
-    /// Adverts of the peer: cookie, size, bytes read.
+    /// Cookie, size and number of read bytes of each advert that the peer holds.
     held: Vec<(u64, u32, u32)>,
-    /// Space that the peer has advertised.
+    /// Number of bytes of space that the peer has advertised.
     space: u32,
-    /// WRITEs and messages in flight: cookie, bytes.
+    /// Cookie and number of bytes of each WRITE or message in flight.
     under_way: Vec<(u64, u32)>,
     /// Blocks whose bytes are being moved, with their memory.
     away: Vec<(u64, u64)>,
     /// Position before which a thread waits to write to blocks.
     wanted: u64,
-    /// Numbers of blocks taken out, and of unsent bytes of these.
+    /// Number of blocks taken out, and number of their unsent bytes.
     taken: u64,
     left: u64,
 }
@@ -111,7 +111,7 @@ impl Model {
         }
     }
 
-    /// The peer returns its adverts: by a refusal, or by a sink advert that crosses them.
+    /// Lets the peer return its adverts, by a refusal or by a sink advert that crosses the adverts.
     fn peer_returns(&mut self, for_space: bool) {
         let read = self.held.first().map_or(0, |h| h.2);
         if for_space && read > 0 {
@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// Lets a thread wait to write: unused bytes are moved, which completes later.
+    /// Lets a thread wait to write to blocks. Unused bytes are moved, which completes later.
     fn moves(&mut self, more: bool) {
         if more && self.rng.below(2) == 0 {
             if self.rng.below(4) == 0 {
@@ -172,14 +172,14 @@ impl Model {
             self.left += u64::from(block.size - block.done);
         }
         if !self.blocks.has_call() {
-            // the bytes that are left are copied
+            // the model copies the bytes that are left
             assert!(self.held.is_empty() && self.under_way.is_empty());
             assert_eq!(self.arrived + self.left, self.given);
             self.arrived += core::mem::take(&mut self.left);
         }
     }
 
-    /// Sends all that may be sent; nothing while the peer may read.
+    /// Sends the next bytes that may be sent, but no copied bytes while the peer may read a block.
     fn sends(&mut self) {
         let next = self.blocks.next();
         if next.as_ref().map_or(self.copied, |n| n.1) > self.copied_sent {
@@ -259,7 +259,7 @@ fn the_stream_is_in_order_whatever_the_peer_does() {
     for (seed, detached) in (0..3000).map(|n| (n / 2, n % 2 == 0)) {
         let mut model = Model::new(seed, detached);
         (0..300).for_each(|_| model.step(true));
-        // everything arrives in the end
+        // all bytes arrive in the end
         (0..1500).for_each(|_| model.step(false));
         assert_eq!(model.arrived, model.given, "{detached}, seed {seed}");
         assert!(model.blocks.is_empty(), "{detached}, seed {seed}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Blocks of write-protected memory. A thread that writes to a block waits. The bytes of such a
-//! block are moved elsewhere as soon as nothing accesses its memory.
+//! block are moved elsewhere as soon as nothing accesses the block's memory.
 
 use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
@@ -23,8 +23,8 @@ impl<M> TxBlock<M> {
 }
 
 impl<M> TxBlocks<M> {
-    /// Records that a thread waits, since `now`, to write to protected blocks, or for the end of a
-    /// message's call. Returns true if there are such blocks.
+    /// Records that a thread waits since `now` to write to protected blocks, or for the end of a
+    /// message's call. Returns true if such blocks are queued.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
         for block in self.iter_mut().filter(|b| b.is_movable()) {
@@ -40,12 +40,13 @@ impl<M> TxBlocks<M> {
         since.map(|since| now.wrapping_sub(since)).max()
     }
 
-    /// Returns true if there is a block whose bytes can be moved for a waiting thread.
+    /// Returns true if the bytes of any block can be moved for a waiting thread.
     pub(crate) fn any_to_move(&self) -> bool {
         self.iter().any(TxBlock::may_move)
     }
 
-    /// Takes out the memory of a block to move, with its cookie; [`TxBlocks::moved`] follows.
+    /// Returns the cookie and memory of a block to move. The caller later calls
+    /// [`TxBlocks::moved`].
     pub(crate) fn take_to_move(&mut self) -> Option<(u64, M)>
     where
         M: Clone,

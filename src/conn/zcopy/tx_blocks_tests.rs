@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of a call, and actions of a peer on them.
+//! Tests of blocks of a call, and of a peer's actions on the blocks.
 
 use super::super::advert::AdvertState;
 use super::*;
@@ -25,7 +25,7 @@ fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     }
 }
 
-/// Returns `count` blocks of 1,000 bytes, the first `posted` of them advertised.
+/// Returns `count` blocks of 1,000 bytes each. The first `posted` blocks are advertised.
 fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
@@ -52,18 +52,18 @@ pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
         a.invalidating();
         cookies.push(a.cookie);
     }
-    // completes the blocks in any order
+    // the invalidations complete in reverse order
     for cookie in cookies.into_iter().rev() {
         assert!(b.adverts_mut().any(|a| a.invalidated(cookie)));
     }
 }
 
-/// Takes out a block: its memory, its bytes sent, and true if it was refused.
+/// Takes out a block. Returns its memory, its number of sent bytes, and true if it was refused.
 pub(super) fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(true).map(|r| (r.memory, r.done, r.refused))
 }
 
-/// Takes out a block after one that was not sent completely.
+/// Takes out a block that follows a block with unsent bytes.
 pub(super) fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(false).map(|r| (r.memory, r.done, r.refused))
 }
@@ -85,7 +85,7 @@ fn the_connection_is_lost() {
     assert!(b.is_empty());
 }
 
-/// Returns detached blocks of 1,000 bytes, the first `posted` of them advertised.
+/// Returns detached blocks of 1,000 bytes each. The first `posted` blocks are advertised.
 fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
@@ -137,7 +137,7 @@ fn nothing_goes_behind_what_is_collected() {
     b.grow(1, 50);
     assert_eq!(b.next(), Some((Next::Ending(150), 10)));
     assert_eq!(b.detached_bytes(), 150);
-    // the second one completes before the first
+    // the second block completes before the first
     open(&mut b, 2, 10);
     assert_eq!(b.moved(2, 22, true), Ok(()));
     assert_eq!(b.next(), Some((Next::Ending(150), 10)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waits of a call for memory that the peer or its own transfer uses.
+//! Waits of a call for its memory, while the peer or a transfer of this end uses it.
 
 use super::super::SdpSock;
 use super::{CANCEL_TIME, OFED_CANCEL_TIME};
@@ -8,15 +8,15 @@ use crate::sys::net::sock::{Locked, FOREVER};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 
-/// Time that the call of a dying task still waits for bytes in flight.
+/// Time for which the call of a dying task still waits for bytes in flight.
 const DYING_TIME: Jiffies = milliseconds(1000);
 
-/// Fatal signal of a task whose call has memory in use. Bytes sent before the signal must arrive,
-/// as on TCP. A reset would drop even bytes that the peer is reading.
+/// State of a call with memory in use after a fatal signal. Bytes sent before the signal must
+/// arrive, as in TCP. A reset would drop even bytes that the peer is reading.
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
-    /// Set after the timeout, when the caller checks once more: an event may have arrived during
-    /// the sleep.
+    /// Set after the timeout, when the caller checks once more for an event that arrived in the
+    /// sleep.
     late: bool,
 }
 
@@ -60,8 +60,8 @@ impl FatalSignal {
     }
 }
 
-/// Wait of a call until the peer returns its memory: for the time of an advert, then until a cancel
-/// completes. The cancel depends only on the peer's kernel.
+/// Wait of a call until the peer returns the call's memory: first for the time limit of an advert,
+/// then until a cancel completes. The cancel depends only on the peer's kernel.
 pub(super) struct Waiting {
     since: Jiffies,
     patience: Jiffies,
@@ -90,13 +90,13 @@ impl Waiting {
         }
     }
 
-    /// Restarts the time limit of the advert.
+    /// Restarts the time limit of the wait.
     pub(super) fn restart(&mut self) {
         self.since = jiffies();
     }
 
-    /// Sleeps until an event after `seq` that does not depend on the peer's program. Returns true
-    /// after a fatal signal.
+    /// Sleeps until an event after `seq`, if the event does not depend on the peer's program.
+    /// Returns true after a fatal signal.
     pub(super) fn sleep_through(&mut self, sk: &SdpSock, lock: &mut Locked<'_>, seq: i32) -> bool {
         if !self.dying.sleep(sk, lock, seq, FOREVER as usize) {
             sk.give_up();
@@ -104,10 +104,10 @@ impl Waiting {
         self.dying.has_begun()
     }
 
-    /// Sleeps until an event after `seq`: by `sleep`, for `timeout` jiffies. After the cancel only
-    /// a fatal signal interrupts, after a delay. Returns the request to cancel once, when the wait
-    /// is `over` or has been long enough. If the peer then does not return the memory, the
-    /// connection is aborted.
+    /// Sleeps by `sleep` until an event after `seq`, for at most `timeout` jiffies. When the wait
+    /// is `over` or has taken too long, requests the caller to cancel, once. After the cancel only
+    /// a fatal signal interrupts the sleep, after a delay. If the peer then does not return the
+    /// memory, aborts the connection.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
