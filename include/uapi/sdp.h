@@ -8,8 +8,7 @@
  *	int fd = socket(AF_INET_SDP, SOCK_STREAM, 0);
  *
  * bind() and connect() take an address of family AF_INET or AF_INET_SDP (on an IPv6 socket AF_INET6
- * or AF_INET6_SDP). accept(), getsockname() and getpeername() return addresses of family AF_INET or
- * AF_INET6.
+ * or AF_INET6_SDP). accept(), getsockname() and getpeername() return AF_INET or AF_INET6 addresses.
  *
  * The families, SDP_ZCOPY_THRESH and SDP_LAST_BIND_ERR have the numbers of OFED's ib_sdp, so that
  * programs built for it run unchanged. IPPROTO_SDP, SDP_INFO, SDP_ROUTE and SDP_ASYNC_SEND are new.
@@ -29,8 +28,8 @@
 #define PF_INET6_SDP		AF_INET6_SDP
 
 /*
- * A protocol of AF_INET and AF_INET6, socket(AF_INET, SOCK_STREAM, IPPROTO_SDP): SDP if the peer
- * replies by SDP, else TCP. The module's parameter ipproto sets another number.
+ * Protocol of AF_INET and AF_INET6 for socket(AF_INET, SOCK_STREAM, IPPROTO_SDP). The socket uses
+ * SDP if the peer replies by SDP, else TCP. The module parameter ipproto sets the number.
  */
 #define IPPROTO_SDP		257
 
@@ -40,7 +39,7 @@
  */
 
 /*
- * Least bytes of a send without a copy: 0 for never, else one page to 1 MiB. The default is the
+ * Minimum size of a send without a copy: 0 for never, else one page to 1 MiB. The default is the
  * module's parameter sdp_zcopy_thresh; if that is -1, getsockopt() returns 65536.
  */
 #define SDP_ZCOPY_THRESH	80
@@ -58,10 +57,10 @@
 #define SDP_INFO		82
 
 /*
- * Sockets of IPPROTO_SDP only: protocols for connect() and listen(). Set SDP_ROUTE before connect()
- * and listen(), and best before bind(): after bind(), a protocol excluded loses its port, and one
- * added has to take it. With SDP alone there is no fallback: an error is returned to the program,
- * and no TCP port is held. Fails with ENOPROTOOPT on a socket that has become TCP's.
+ * For sockets of IPPROTO_SDP only: protocols for connect() and listen(). Set SDP_ROUTE before
+ * connect() and listen(), and best before bind(): a change after bind() releases the port of an
+ * excluded protocol and has to take it for an added one. With SDP alone there is no fallback: the
+ * program gets an error, and no TCP port is held. A socket that uses TCP returns ENOPROTOOPT.
  */
 #define SDP_ROUTE		83
 
@@ -80,15 +79,15 @@
 /* getsockopt(2), SOCK_SEQPACKET: bytes of the longest message that the peer receives. */
 #define SDP_MAX_MESSAGE		85
 
-/* Transport of a connection: none (or no longer), an RDMA device, or local, in this kernel. */
+/* Transport: none without a connection, an RDMA device, or local for a peer in this kernel. */
 #define SDP_TRANSPORT_NONE	0
 #define SDP_TRANSPORT_RDMA	1
 #define SDP_TRANSPORT_LOCAL	2
 
 /*
- * Choice of an IPPROTO_SDP socket: NONE for other sockets and for one accepted by SDP, then not
- * decided yet, decided for SDP. On a socket of IPPROTO_SDP that has become TCP's, SDP_INFO fails
- * with ENOPROTOOPT.
+ * Protocol of an IPPROTO_SDP socket. NONE is for other sockets and for sockets accepted by SDP,
+ * OPEN for undecided sockets, and SDP for sockets that use SDP. On an IPPROTO_SDP socket that has
+ * switched to TCP, SDP_INFO fails with ENOPROTOOPT.
  */
 #define SDP_IPPROTO_NONE	0
 #define SDP_IPPROTO_OPEN	1
@@ -97,34 +96,34 @@
 struct sdp_info {
 	/* SDP_TRANSPORT_... */
 	__u64	transport;
-	/* Bytes of the stream sent, and those of them that the module has not copied: */
+	/* Bytes sent; the next two counters are those that the module has not copied: */
 	__u64	tx_bytes;
-	/* read by the peer from the memory of a send call (SrcAvail), */
+	/* bytes that the peer has read from the memory of a send call (SrcAvail), */
 	__u64	tx_read;
-	/* written from the memory of a send call to that of the peer's reader (SinkAvail). */
+	/* bytes written from the memory of a send call to that of the peer's reader (SinkAvail). */
 	__u64	tx_written;
-	/* Bytes received, and those of them that the module has not copied: */
+	/* Bytes received; the next two counters are those that the module has not copied: */
 	__u64	rx_bytes;
-	/* read from the peer's sender to the memory of a receive call, */
+	/* bytes read from the peer's sender to the memory of a receive call, */
 	__u64	rx_read;
-	/* written by the peer to the memory of a receive call. */
+	/* bytes that the peer has written to the memory of a receive call. */
 	__u64	rx_written;
-	/* Blocks of send calls that were advertised, and those not read to the end. */
+	/* Advertised blocks of send calls, and those that the peer has not read to the end. */
 	__u64	src_avail_sent;
 	__u64	src_avail_returned;
-	/* Blocks that the peer has advertised, and number of refusals. */
+	/* Blocks that the peer has advertised, and number of refusals of these blocks. */
 	__u64	src_avail_received;
 	__u64	src_avail_refused;
-	/* Adverts of receive calls' memory, and adverts that the peer has sent of its own. */
+	/* Adverts of receive calls' memory, and adverts of the peer's memory. */
 	__u64	sink_avail_sent;
 	__u64	sink_avail_received;
-	/* Times that a block of this end crossed the peer's SinkAvail, and was written there. */
+	/* Blocks of this end that crossed the peer's SinkAvail and were written to its memory. */
 	__u64	crossed;
-	/* Times that memory of a call could not be pinned, so that its bytes were copied. */
+	/* Times that memory of a call could not be pinned, so that the call's bytes were copied. */
 	__u64	unpinnable;
 	/* Times that sending had to wait for the peer's receive buffers. */
 	__u64	credit_stalls;
-	/* SDP_IPPROTO_...: choice of a socket of IPPROTO_SDP. */
+	/* SDP_IPPROTO_...: protocol of a socket of IPPROTO_SDP. */
 	__u64	ipproto;
 	/* SDP_ROUTE_...: value of SDP_ROUTE. */
 	__u64	route;

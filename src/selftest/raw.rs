@@ -50,7 +50,7 @@ pub(super) type Raws = Mutex<KVec<Raw>>;
 /// One end of a connection, detached from its socket.
 pub(super) struct Raw {
     sk: ARef<SdpSock>,
-    /// Under a spinlock, as in a connection.
+    /// The endpoint is under a spinlock, as in a connection.
     endpoint: Pin<KBox<SpinLock<Option<Endpoint>>>>,
     account: Arc<Account>,
     pinning: Pinning,
@@ -65,7 +65,7 @@ pub(super) struct Raw {
     sent: u64,
     /// Set if receive buffers are not posted again.
     starving: bool,
-    /// Set if dropping the end does not notify the peer.
+    /// Set if the drop of the raw peer does not notify the peer.
     silent: bool,
     /// Posted memory blocks, each with the program's number.
     entries: KVec<(u64, BlockId)>,
@@ -215,7 +215,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Stores the reason of a failure; flushed requests have none.
+    /// Stores the reason of a failure; flushed requests have no reason of their own.
     fn note(&mut self, status: Status) {
         if matches!(self.failed, None | Some(Status::Flushed)) {
             self.failed = Some(status);
@@ -357,9 +357,9 @@ impl Raw {
         give_bytes(out + 8, shown)
     }
 
-    /// Error (0: none; otherwise its number in [`Status`], from 1 on), messages posted, messages
-    /// received, messages waiting for the program, bytes moved by transfers, ends of access, and
-    /// posted receive buffers.
+    /// Returns the error (0: none; otherwise its number in [`Status`], from 1 on), messages posted,
+    /// messages received, messages waiting for the program, bytes moved by transfers, ends of
+    /// access, and posted receive buffers.
     fn state(&self) -> [u64; 7] {
         [
             self.failed.map_or(0, |status| status as u64 + 1),

@@ -176,12 +176,12 @@ pub(super) fn accept_request(
         return Verdict::Unknown;
     };
     if listener.tcp_is_anothers(local, remote, ifindex as i32) {
-        log("is refused: TCP has a listener of another user there");
+        log("is refused: another user has a TCP listener at the port");
         return Verdict::Unknown;
     }
     let Some(slot) = BacklogSlot::reserve(&listener) else {
         namespace.count(|s| s.backlog_drops += 1);
-        log("has to wait: there is no room in the backlog");
+        log("has to wait: the backlog is full");
         return Verdict::Drop;
     };
     match begin(&slot, local, remote, prepare) {

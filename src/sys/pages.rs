@@ -68,7 +68,7 @@ impl Block {
     /// The holder of the [`Memory`] prevents other accesses to these bytes during the borrow.
     #[expect(
         clippy::mut_from_ref,
-        reason = "the caller has the right to these bytes"
+        reason = "the caller has exclusive access to these bytes"
     )]
     pub(in crate::sys) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
         let offset = offset.min(self.size);

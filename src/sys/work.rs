@@ -110,7 +110,7 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     let raw = queue();
     if raw.is_null() {
         // Impossible while callers follow the rule; a leak is better than an early free.
-        pr_err!("work for a workqueue that is gone\n");
+        pr_err!("work queued after the end of the workqueues\n");
         core::mem::forget(work);
     } else {
         // SAFETY: The workqueue existed when the address was read. The caller or the work holds a

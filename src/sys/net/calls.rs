@@ -11,7 +11,7 @@
 
 #![expect(
     clippy::missing_safety_doc,
-    reason = "what all callbacks rely on is said once, above the first of them"
+    reason = "a comment above the first callback states what all callbacks rely on"
 )]
 
 use super::super::address::{self, Address, Purpose};

@@ -6,7 +6,7 @@
 
 #![expect(
     clippy::missing_safety_doc,
-    reason = "what all callbacks rely on is said in `calls`, above the first of its callbacks"
+    reason = "a comment in `calls` states what all callbacks rely on"
 )]
 
 use super::super::address::{AF_INET, AF_INET6, AF_INET6_SDP, AF_INET_SDP};

@@ -91,9 +91,9 @@ impl fmt::Display for Text {
     }
 }
 
-/// The running kernel's release, as `uname -r` has it.
+/// Release of the running kernel, as `uname -r` prints it.
 fn release() -> Option<Text> {
-    // SAFETY: integers alone, for which zeros are valid.
+    // SAFETY: the structure contains integers alone, for which zeros are valid.
     let mut names: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is local; a direct system call does not re-enter this library.
     if unsafe { libc::uname(&mut names) } != 0 {

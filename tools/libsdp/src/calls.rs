@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of the C library that libsdp replaces. Each passes other calls on to the C
-//! library.
+//! The functions of the C library that libsdp replaces. Each function passes all other calls on to
+//! the C library.
 
 use crate::log;
 use crate::settings::{self, Level, Settings};
@@ -43,7 +43,7 @@ fn concerned() -> Option<&'static Settings> {
     active().filter(|s| s.uniform.is_none() || log::wanted(Level::Summary))
 }
 
-/// Gives a socket the mode that the rules have for an address.
+/// Sets the mode that the rules have for an address on a socket.
 fn apply(settings: &Settings, role: Role, fd: c_int, address: SocketAddr) {
     let of = settings
         .rules

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `libsdp.so` is preloaded into a program and turns the TCP sockets of the program into sockets of
-//! `IPPROTO_SDP`. The kernel does the rest, in every call that takes a descriptor: SDP if the peer
-//! supports it, TCP if not.
+//! `IPPROTO_SDP`. The kernel then uses SDP or TCP in every call that takes a descriptor: SDP if the
+//! peer supports it, TCP if not.
 //!
-//! Replacing socket(2) suffices for that (`calls`). Rules of `libsdp.conf` may name addresses and
-//! ports, so bind(2), connect(2) and listen(2) first pass the decision of the rules to the kernel
-//! by `SDP_ROUTE`. The library stores nothing about any descriptor.
+//! Replacing socket(2) suffices without rules for addresses (`calls`). Rules of `libsdp.conf` may
+//! name addresses and ports, so bind(2), connect(2) and listen(2) first pass the decision of the
+//! rules to the kernel by `SDP_ROUTE`. The library stores nothing about any descriptor.
 //!
 //! # Rules for the code
 //!
 //! A signal handler may call the replaced functions, as may a child between vfork(2) and execve(2),
-//! malloc, and other libraries before the constructors have run. So none of them allocates or
-//! locks, and each reaches the C library's own function by a pointer that the constructor has
-//! looked up. Only the constructor, which reads the rules, needs memory. A thread may be cancelled
-//! in connect(2), which unwinds the stack, so the functions are `C-unwind` and hold no resource
-//! then.
+//! malloc, and other libraries before the constructors have run. So none of these functions
+//! allocates or locks, and each reaches the C library's own function by a pointer that the
+//! constructor has looked up. Only the constructor, which reads the rules, needs memory. A thread
+//! may be cancelled in connect(2), which unwinds the stack, so the functions are `C-unwind` and
+//! hold no resource during connect(2).
 
 #![warn(unsafe_op_in_unsafe_fn)]
 // The tests use parts of the library; with the replaced functions the test would preload itself.

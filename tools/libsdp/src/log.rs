@@ -7,9 +7,9 @@
 //! program's own. The path depends on the user that runs the program. No other user can place a
 //! link or a file at that path:
 //!
-//! * root's is in `/var/log`, whatever directory the rules name;
-//! * another user's `NAME` is `/tmp/NAME.UID/log`, and `DIR/NAME` is `DIR/NAME.UID/log`. The user
-//!   has to own that directory, and no other user may write to it;
+//! * root's log file is in `/var/log`, whatever directory the rules name;
+//! * the file `NAME` of another user is `/tmp/NAME.UID/log`, and `DIR/NAME` is `DIR/NAME.UID/log`.
+//!   That user has to own the directory, and no other user may write to it;
 //! * a program with more rights than its caller writes to no file: its messages go to syslog.
 
 use crate::settings::{self, Level, Settings};
@@ -37,7 +37,7 @@ impl Line {
         &self.text[..self.length]
     }
 
-    /// Bytes as they are.
+    /// Appends bytes unchanged.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.text[self.length..];
         let n = bytes.len().min(room.len());
@@ -51,7 +51,7 @@ impl Write for Line {
         // One byte is kept for the end of the line.
         let room = self.text.len() - 1 - self.length;
         for &c in s.as_bytes().iter().take(room) {
-            // A message is one line, and no terminal's command.
+            // A message must be one line, and must not control a terminal.
             self.push(&[if c < b' ' || c == 0x7f { b'?' } else { c }]);
         }
         Ok(())
@@ -130,7 +130,7 @@ fn to_file(path: &[u8], line: &[u8]) -> sys::Result<()> {
     done.map(drop)
 }
 
-/// A path that is complete once its last component is added.
+/// Returns the complete path in `line`, and ends it with a zero byte.
 fn path(line: &mut Line) -> sys::Result<&CStr> {
     line.push(b"\0");
     CStr::from_bytes_with_nul(line.as_bytes()).map_err(|_| libc::ENAMETOOLONG)

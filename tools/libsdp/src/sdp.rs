@@ -39,7 +39,7 @@ fn number() -> Option<c_int> {
         .ok()
 }
 
-/// Looks for the number when the library is loaded.
+/// Reads the protocol number when the library is loaded.
 pub fn learn() {
     PROTOCOL.store(number().unwrap_or(IPPROTO_SDP), Relaxed);
 }
@@ -114,7 +114,7 @@ fn tell(protocol: c_int, number: Option<c_int>, why: c_int) {
             Cause::find()
         )),
         (Some(_), e) => message(format_args!(
-            "no socket of IPPROTO_SDP can be had ({})",
+            "cannot create a socket of IPPROTO_SDP ({})",
             Errno(e)
         )),
     }
@@ -162,8 +162,7 @@ fn word(info: &[u8], n: usize) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Reads from the kernel the choice that a socket has made. `None`: it is not a socket of
-/// `IPPROTO_SDP`.
+/// Reads from the kernel the choice that a socket has made. `None`: not an `IPPROTO_SDP` socket.
 pub fn choice(fd: c_int) -> Option<Choice> {
     // struct sdp_info
     let mut info = [0; 18 * 8];
@@ -178,7 +177,7 @@ pub fn choice(fd: c_int) -> Option<Choice> {
     }
 }
 
-/// Returns why the socket with this inode is TCP's, from a line `INODE UID TCP: REASON`.
+/// Returns why the socket with this inode uses TCP, from a line `INODE UID TCP: REASON`.
 fn reason(inode: u64) -> Option<Reason> {
     let path = c"/proc/thread-self/net/sdp_ipproto";
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY, 0).ok()?;

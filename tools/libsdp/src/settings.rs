@@ -59,8 +59,7 @@ pub fn known() -> Option<&'static Settings> {
     unsafe { SETTINGS.load(Acquire).as_ref() }
 }
 
-/// Reads the environment and the rules, for the constructor. Returns a description of faults in
-/// them.
+/// Reads the environment and the rules, for the constructor. Returns a description of faults.
 pub fn load() -> Option<String> {
     let (settings, problem) = read();
     SETTINGS.store(Box::into_raw(Box::new(settings)), Release);
@@ -77,7 +76,7 @@ fn program() -> Vec<u8> {
     if name.is_null() {
         return Vec::new();
     }
-    // SAFETY: a string that ends with a zero.
+    // SAFETY: the name is a string that ends with a zero.
     unsafe { CStr::from_ptr(name) }.to_bytes().to_vec()
 }
 

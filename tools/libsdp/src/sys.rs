@@ -67,7 +67,7 @@ pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> O
     let family = unsafe { (&raw const (*from).sa_family).read_unaligned() };
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: as above, and it is long enough.
+            // SAFETY: the caller guarantees the bytes, and the address is long enough.
             let a = unsafe { from.cast::<libc::sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
             Some((ip, u16::from_be(a.sin_port)).into())
@@ -87,7 +87,7 @@ pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     // SAFETY: zeros are a valid address, without a family.
     let mut a: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut length = mem::size_of_val(&a) as libc::socklen_t;
-    // SAFETY: the storage is as long as the length says.
+    // SAFETY: the storage has this length.
     unsafe { call!(SYS_getsockname, fd, &raw mut a, &raw mut length) }.ok()?;
     // SAFETY: the kernel has filled the address.
     unsafe { address((&raw const a).cast(), length) }
@@ -122,7 +122,7 @@ pub fn stat(fd: c_int) -> Option<libc::stat> {
 
 pub fn open(directory: c_int, path: &CStr, flags: c_int, mode: u32) -> Result {
     let flags = flags | libc::O_CLOEXEC;
-    // SAFETY: a path that ends with a zero.
+    // SAFETY: the path ends with a zero.
     unsafe { call!(SYS_openat, directory, path.as_ptr(), flags, mode) }
 }
 

@@ -27,7 +27,7 @@ fn program() {
         let mut protocol = 0i32;
         let mut length = 4;
         for fd in [listener.as_raw_fd(), near.as_raw_fd(), far.as_raw_fd()] {
-            // SAFETY: an integer and its length.
+            // SAFETY: the value is an integer, with its length.
             let r = unsafe {
                 let to = (&raw mut protocol).cast();
                 libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, to, &mut length)
@@ -156,8 +156,7 @@ fn connection() {
     assert_eq!(err, "");
 }
 
-/// The library is loaded twice from two places, and a missing one is reported by the dynamic
-/// linker.
+/// The library is loaded twice from two places; the dynamic linker reports a missing one.
 fn others() {
     let twice = format!("{}:./libsdp.so", absolute());
     let err = said(&twice, QUIET, &[]);
