@@ -2,10 +2,11 @@
 
 //! Limits of pinned memory.
 //!
-//! An [`Account`] counts the pages of one user in one network namespace; a [`Charge`] counts those
-//! of one block. Sending and receiving have separate limits, so that neither waits for the other.
-//! Each user may use a part of both limits. A user without pinned pages in a direction may always
-//! pin one block. When a limit is reached, further pinning is refused, and the bytes are copied.
+//! An [`Account`] counts the pages of one user in one network namespace; a [`Charge`] counts the
+//! pages of one block. Sending and receiving have separate limits, so that neither waits for the
+//! other. Each user may use a part of both limits. A user without pinned pages in a direction may
+//! always pin one block. When a limit is reached, further pinning is refused, and the bytes are
+//! copied.
 //!
 //! Pinned pages also count against the user's `RLIMIT_MEMLOCK` ([`crate::sys::pin::Locked`]).
 
@@ -16,7 +17,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-/// Pages or events.
+/// Counter of pages or events.
 pub(crate) struct Count(Atomic<i64>);
 
 impl Count {
@@ -34,7 +35,7 @@ impl Count {
     }
 }
 
-/// Pages pinned for sending (`ToDevice`) and for receiving.
+/// Numbers of pages pinned for sending (`ToDevice`) and for receiving.
 struct Pinned([Count; 2]);
 
 impl Pinned {
@@ -51,18 +52,18 @@ impl Pinned {
     }
 }
 
-/// Pages pinned by all users.
+/// Numbers of pages pinned by all users.
 static ALL: Pinned = Pinned::new();
 
-/// Pages that a user has pinned.
+/// Account of a user's pinned pages in one namespace.
 pub(crate) struct Account {
     params: Arc<Params>,
     pinned: Pinned,
-    /// Number of times the limit was reached.
+    /// Number of times that the limit was reached.
     pub(crate) refused: Count,
-    /// Number of times the user's `RLIMIT_MEMLOCK` was reached.
+    /// Number of times that the user's `RLIMIT_MEMLOCK` was reached.
     pub(crate) unlockable: Count,
-    /// Number of times memory was still pinned from an earlier call.
+    /// Number of times that memory was still pinned from an earlier call.
     pub(crate) hits: Count,
 }
 
@@ -89,7 +90,7 @@ impl Account {
         }
     }
 
-    /// Charges `pages` to the account. `None` if the limit is reached.
+    /// Charges `pages` to the account. Returns `None` if the limit is reached.
     pub(crate) fn charge(self: &Arc<Self>, direction: Direction, pages: usize) -> Option<Charge> {
         let n = i64::try_from(pages).ok()?;
         let all = ALL.of(direction).add(n);
@@ -131,7 +132,7 @@ impl Account {
     }
 }
 
-/// Charge of one block to a user's account. The drop uncharges the pages, in any context.
+/// Charge of one block to a user's account. The drop, in any context, uncharges the pages.
 pub(crate) struct Charge {
     account: Arc<Account>,
     direction: Direction,
@@ -148,7 +149,7 @@ impl Charge {
         self.pages = self.pages.wrapping_add(core::mem::take(&mut other.pages));
     }
 
-    /// Splits off and returns the charge beyond `pages`.
+    /// Reduces the charge to at most `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);
         self.give_back(self.pages.wrapping_sub(pages));

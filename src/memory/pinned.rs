@@ -3,20 +3,20 @@
 //! Memory of a program that a zero-copy transfer reads or writes.
 //!
 //! A [`Pinned`] is one allocation that holds at most one pinned block at a time, with its charge.
-//! The connection's [`Pinning`] reuses each `Pinned`: usually a transfer allocates nothing.
+//! The connection keeps unused ones for reuse, so a transfer usually allocates nothing.
 //! [`crate::transport`] describes the order of steps.
 //!
-//! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`. So
-//! the memory cannot be unpinned, even if the caller or the connection ends. While the caller owns
-//! the memory, only the program accesses it.
+//! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`.
+//! Therefore the memory cannot be unpinned, even if the caller or the connection ends. While the
+//! caller owns the memory, only the program accesses it.
 //!
 //! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
 //! mapped, without access by others. The next transfer of exactly this memory by the same process
-//! needs only a new key. Before that, [`crate::sys::watch`] releases the memory when the mapping
-//! changes, when memory is short, or when another block needs the space. Cached memory stays
-//! charged to its user; a request beyond the limit releases it.
+//! needs only a new key. Until then, [`crate::sys::watch`] releases the memory if the mapping
+//! changes, if memory is short, or if another block needs the space. Cached memory stays charged to
+//! its user; a request beyond the limit releases cached memory.
 //!
-//! **Notification.** A block may have a [`Notify`], dropped when the block is released.
+//! **Notification.** A block may have a [`Notify`], whose drop at the block's release notifies.
 //!
 //! **Release.** Unpinning sleeps. `Pinned::into_spare` unpins the memory at once, in process
 //! context. The drop of a `Pinned`, in any context, queues the unpinning to a workqueue.
@@ -39,8 +39,8 @@ use kernel::sync::Arc;
 /// Maximum number of pages in one block for a local peer: 2 MiB, as with devices.
 const MOST_PAGES: usize = (2 << 20) / PAGE;
 
-/// Receiver of the notification that memory is released. The drop sends the notification: in
-/// process context, after the pages are released.
+/// Receiver of the notification that memory is released. The drop, in process context after the
+/// release of the pages, sends the notification.
 pub(crate) enum Notify {
     /// Notification of a call with `MSG_ZEROCOPY`.
     Call(#[expect(dead_code, reason = "held until it is dropped")] ZerocopyPiece),
@@ -51,11 +51,11 @@ pub(crate) enum Notify {
 /// Accounting of pinned memory against its user's `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accounting {
-    /// Accounted by the pinning code.
+    /// Charged by the pinning code.
     Here,
-    /// Accounted by the pinning code, which pins the pages again even if they are already pinned.
+    /// Charged by the pinning code, which pins the pages again even if they are already pinned.
     HereAnew,
-    /// Accounted by the kernel's `MSG_ZEROCOPY` code.
+    /// Charged by the kernel's `MSG_ZEROCOPY` code.
     ByNotice,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Accounting {
 pub(crate) struct Watch(Arc<AtomicFlag>);
 
 impl Watch {
-    /// Returns true from the pinning to the release. After that, nothing accesses the memory.
+    /// Returns true from the pinning to the release, after which nothing accesses the memory.
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Acquire)
     }
@@ -78,16 +78,13 @@ pub(crate) struct Pinning {
 }
 
 impl Pinning {
-    /// Makes a [`Pinning`] for a device, or (`None`) for a local peer.
+    /// Creates a [`Pinning`] for a device, or with `None` for a local peer.
     pub(crate) fn new(mapper: Option<Arc<Mapper>>) -> Self {
         Pinning { mapper }
     }
 
-    /// Allocates an empty block. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or an error of the device: the caller has to copy then.
+    /// Allocates an empty block. Sleeps. After a failure (`ENOMEM`, or an error of the device), the
+    /// caller has to copy.
     pub(crate) fn make(&self) -> Result<Pinned> {
         let most = most_pages(self.mapper.as_ref());
         if most == 0 {
@@ -103,7 +100,7 @@ impl Pinning {
         Pinned::new(|| Block::new(self.mapper.clone(), most, data))
     }
 
-    /// Allocates a block with copies of these pages in kernel memory. Context: process, sleeps.
+    /// Allocates a block with copies of `pages` in kernel memory. Context: process, sleeps.
     pub(crate) fn copy_of(&self, pages: &Pages) -> Result<Pinned> {
         let mut copy = self.make()?;
         copy.copy_pages(pages)?;
@@ -128,7 +125,7 @@ fn cut(mapper: Option<&Arc<Mapper>>, (address, len): (usize, usize)) -> (usize, 
     (address, len.min(most.saturating_sub(address % PAGE)))
 }
 
-/// Accounting of a block.
+/// Charges and state of a block.
 pub(crate) struct Charged {
     charge: Option<Charge>,
     locked: Option<Locked>,
@@ -136,7 +133,7 @@ pub(crate) struct Charged {
     held: Arc<AtomicFlag>,
     /// Notification sent when the block is released.
     notify: Option<Notify>,
-    /// Watch of the pages, if they may stay pinned.
+    /// Watch of the pages' mapping, if the pages may stay pinned.
     watched: Option<Watched<Pinned>>,
 }
 
@@ -155,12 +152,12 @@ impl Drop for Charged {
     }
 }
 
-/// A block of program memory, or an empty one. May be dropped in any context: a worker unpins, and
-/// destroys the memory region, which sleeps.
+/// A block of program memory, or an empty block. May be dropped in any context: a worker unpins the
+/// pages and destroys the memory region, which sleeps.
 pub(crate) type Pinned = OwnedBlock<Charged>;
 
 impl Pinned {
-    /// Releases the memory, or leaves it pinned if that is allowed. Context: process, sleeps.
+    /// Releases the memory, or leaves it pinned if the cache may keep it. Context: process, sleeps.
     pub(crate) fn into_spare(mut self) -> Spare {
         let watched = self.data.watched.take();
         let stays = self.caches() && self.data.locked.is_some() && self.may_stay();
@@ -187,7 +184,8 @@ impl Pinned {
         Ok(copy)
     }
 
-    /// Replaces the block by a copy in kernel memory, with its charge. Returns the old block.
+    /// Replaces the block by a copy in the kernel, which takes over the charge. Returns the old
+    /// block.
     pub(crate) fn replace_by(&mut self, mut copy: Pinned) -> Pinned {
         copy.data.charge = self.data.charge.take();
         core::mem::replace(self, copy)
@@ -197,7 +195,7 @@ impl Pinned {
 /// A block that is not in use.
 pub(crate) enum Spare {
     Empty(Pinned),
-    /// The block's memory stays pinned, unless the mapping changes or memory is short.
+    /// The block's memory stays pinned until the mapping changes or memory is short.
     Parked(Watched<Pinned>),
 }
 
@@ -225,7 +223,7 @@ impl Block<Charged> {
         match params::pin_cache() {
             0 => false,
             1.. => true,
-            // pinning takes longer than a copy, but less time than a device's transfer
+            // pinning takes longer than a copy, but less time than the transfer by a device
             _ => self.mapper().is_none(),
         }
     }
@@ -237,15 +235,15 @@ impl Block<Charged> {
 
     /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
     /// Returns the number of bytes. The bytes are part of one [run](SendMsg::run), or of one block
-    /// that may stay pinned, so more bytes may follow. With `PinTerm::Long` the peer can be given
+    /// that may stay pinned, so more bytes may follow. With `PinTerm::Long`, the peer can get
     /// access. Context: process, sleeps, may fault. After the call the device is held: the caller
     /// must not fault before it posts or releases the block.
     ///
     /// # Errors
     ///
-    /// The caller has to copy: `EOPNOTSUPP`: not memory of a program, as in splice(2), or no bytes
-    /// are left. `EFAULT`: the memory cannot be pinned, or not accessed at all; a copy finds out
-    /// which. `ENOBUFS`: the limit of this direction is reached. `EPERM`: the user's
+    /// After each error the caller has to copy. `EOPNOTSUPP`: the bytes are not memory of a
+    /// program, as in splice(2), or no bytes are left. `EFAULT`: the memory cannot be pinned, or
+    /// not even copied. `ENOBUFS`: the limit of this direction is reached. `EPERM`: the user's
     /// `RLIMIT_MEMLOCK` is reached. `ENOMEM`.
     pub(crate) fn pin_source(
         &mut self,
@@ -265,9 +263,10 @@ impl Block<Charged> {
         })
     }
 
-    /// Like [`Self::pin_source`], always within one run, also of memory given as pages. `how.1`:
-    /// accounting against the user's `RLIMIT_MEMLOCK`. Calls `seen` with the pages before the
-    /// device is held, since `seen` may fault; once more if the pages have to be pinned again.
+    /// Pins bytes of one run like [`Self::pin_source`], including memory that the call gives as
+    /// pages. `how.1` is the accounting against the user's `RLIMIT_MEMLOCK`. Calls `seen` with the
+    /// pages before the device is held, since `seen` may fault. Calls `seen` again if the pages
+    /// have to be pinned again.
     pub(crate) fn pin_counted(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -313,7 +312,7 @@ impl Block<Charged> {
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize>,
     ) -> Result<usize> {
         let (address, len) = cut(self.mapper(), range.ok_or(EOPNOTSUPP)?);
-        // memory without a user address has the offset in its first page as address
+        // without a user address, `address` is the offset in the first page
         let cache = counted != Accounting::HereAnew && self.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         if let Some(watched) = self.data.watched.take().filter(|_| cache) {
@@ -327,7 +326,7 @@ impl Block<Charged> {
             }
         }
         self.clear();
-        // the duration of a device's transfer depends on the peer
+        // the peer determines the duration of a device's transfer
         let hold = match self.mapper() {
             Some(_) => PinTerm::Long,
             None => hold,
@@ -358,7 +357,7 @@ impl Block<Charged> {
         if pages == 0 {
             return Err(EOPNOTSUPP.into());
         }
-        // idle memory is released for the next attempt, which takes some time
+        // releases idle memory for a later attempt, since the release takes some time
         let mut charge = account.charge(direction, pages).ok_or_else(|| {
             watch::shrink(pages);
             ENOBUFS
@@ -391,8 +390,8 @@ impl Block<Charged> {
         Ok(())
     }
 
-    /// Adds up to `most` bytes of the pages that a call sends next, without advancing the call, if
-    /// they continue the collected pages. Returns the number of bytes. Context: any.
+    /// Adds up to `most` bytes of the pages that a call sends next, if these continue the collected
+    /// pages. Does not advance the call. Returns the number of bytes. Context: any.
     ///
     /// # Errors
     ///
@@ -416,12 +415,9 @@ impl Block<Charged> {
         Ok(n)
     }
 
-    /// Maps the pages for sending; may sleep. Returns true if the peer may get access (`for_peer`).
-    /// Without access, the bytes are sent in messages.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of the device; the call can be repeated.
+    /// Maps the pages for sending. Returns true if the peer may get access (`for_peer`); otherwise
+    /// the bytes are sent in messages. After an error of the device, the caller can retry. May
+    /// sleep.
     pub(crate) fn map_source(&mut self, for_peer: bool) -> Result<bool> {
         if for_peer && self.map(ToDevice, true).is_ok() {
             return Ok(true);

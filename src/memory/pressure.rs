@@ -4,7 +4,7 @@
 //!
 //! From two thirds of the limit on, buffers do not grow. At the limit, new connections are refused.
 //! Existing connections keep a few receive buffers and a small chunk to send from. So no connection
-//! waits for memory of another connection.
+//! has to wait for memory of another connection.
 
 use crate::sys::net::params;
 use crate::sys::pages;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A queue of bounded length in one allocation.
+//! Queue of bounded length in one allocation.
 
 use crate::sys::vec;
 use kernel::alloc::Flags;
@@ -8,7 +8,7 @@ use kernel::prelude::*;
 
 /// First-in first-out queue of fixed capacity: pushing never allocates.
 pub(crate) struct Ring<T> {
-    /// Slots used at least once; later ones in the allocation are uninitialised.
+    /// Slots used at least once; later slots of the allocation are uninitialised.
     items: KVec<Option<T>>,
     capacity: usize,
     head: usize,
@@ -25,11 +25,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Increases the capacity to at least `capacity` items.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`: the queue is unchanged.
+    /// Increases the capacity to at least `capacity` items. Fails with `ENOMEM`, and then leaves
+    /// the queue unchanged.
     pub(crate) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
         if capacity <= self.capacity {
             return Ok(());
@@ -45,7 +42,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Reserves a slot for another item, up to `most` slots. Returns false if that fails.
+    /// Reserves a slot for another item, up to `most` slots. Returns false without a free slot.
     pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
         if self.is_full() && self.capacity < most {
             let _ = self.reserve(self.capacity.saturating_mul(2).clamp(1, most), flags);
@@ -71,7 +68,7 @@ impl<T> Ring<T> {
 
     /// Returns the index of the item `i` positions after the first.
     fn slot(&self, i: usize) -> usize {
-        // head < capacity and i <= capacity, so this needs no division
+        // head < capacity and i <= capacity, so a subtraction replaces the division
         let at = self.head.wrapping_add(i);
         at.checked_sub(self.capacity).unwrap_or(at)
     }
@@ -84,7 +81,7 @@ impl<T> Ring<T> {
         let at = self.slot(self.len);
         match self.items.get_mut(at) {
             Some(place) => *place = Some(item),
-            // this slot was never used, and is within the capacity
+            // the slot was never used, and is within the capacity
             None => {
                 let _ = self.items.push_within_capacity(Some(item));
             }

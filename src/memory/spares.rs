@@ -3,8 +3,8 @@
 //! Spare blocks of a connection, kept for its next transfers.
 //!
 //! A busy connection keeps up to [`SPARE`] blocks; an idle connection keeps one. When memory is
-//! short all spare blocks are freed. A block whose memory stays pinned (`pin_cache`) is not
-//! counted: the shrinker of [`crate::sys::watch`] frees its memory.
+//! short, all spare blocks are freed. The shrinker of [`crate::sys::watch`] frees blocks whose
+//! memory stays pinned (`pin_cache`), which this limit does not count.
 
 use super::pinned::{Pinned, Pinning, Spare};
 use crate::sys::vec;
@@ -12,7 +12,7 @@ use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Maximum number of spare blocks: as many as the transfers that a connection has in flight.
+/// Maximum number of spare blocks, which is the number of transfers in flight of a connection.
 const SPARE: usize = 8;
 
 /// Number of spare blocks of all connections.
@@ -50,8 +50,8 @@ impl BlockPool {
     }
 
     /// Removes and returns a block in which `range` of the calling process's memory is still
-    /// pinned, else an empty one. Without either, returns `None` if more blocks are allowed, else
-    /// the oldest: a memory region is not reused at once.
+    /// pinned, or an empty block. Otherwise, returns `None` if more blocks are allowed, else the
+    /// oldest block, whose memory region was unused for longest.
     pub(crate) fn best_for(&mut self, range: (usize, usize)) -> Option<Pinned> {
         let (address, len) = self.pinning.cut(range);
         let has_it = |s: &Spare| matches!(s, Spare::Parked(w) if w.is(address, len));

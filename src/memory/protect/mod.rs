@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that its program cannot write to until the peer has received it (AZ-SDP).
+//! Memory that a program cannot write to until the peer has received its bytes (AZ-SDP).
 //!
 //! A send call that returns at once leaves its block in flight: the pages are pinned, and
 //! write-protected by [`crate::sys::protect`]. A [`ProtectedMm`] is one address space with a record
-//! of its blocks in flight ([`record`]). A block is recorded first, then protected, then
+//! of its blocks in flight ([`record`]). A block is first recorded, then protected, and then
 //! advertised, so that each write fault finds its block.
 //!
 //! * A task that writes to a block waits. The worker notifies the block's owner, which makes the
@@ -13,16 +13,16 @@
 //!   block's pages writable, except pages of other blocks. The worker waits only for tasks that
 //!   change mappings.
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process destroy
-//!   the protected mapping; the block keeps its pages. Memory moved by mremap(2) stays protected;
-//!   unmapped memory is no longer protected.
-//! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, as
-//!   after mremap(2), all blocks are taken back first. Then the userfaultfd is closed, which makes
-//!   all memory writable. The next block opens another userfaultfd.
+//!   the protected mapping, but the block keeps its pages. Memory moved by mremap(2) stays
+//!   protected; unmapped memory is no longer protected.
+//! * Protection never ends while a block is in flight. If single blocks cannot be unprotected, for
+//!   example after mremap(2), all blocks are taken back first. Then the userfaultfd is closed,
+//!   which makes all memory writable. The next block opens another userfaultfd.
 //! * Write-protected page tables do not stop writes by earlier pins, such as direct I/O or a buffer
 //!   registered with io_uring. A block with other pins is refused. This module's own pins for
 //!   sending are harmless ([`Pages::are_ours`]).
 //!
-//! An address space that has had no blocks for a while is dropped.
+//! An address space without blocks is dropped after a while ([`REST`]).
 
 mod record;
 
@@ -47,7 +47,7 @@ const MOST_PARTS: usize = 256;
 const MOST_MMS: usize = 1 << 16;
 
 late_mutex! {
-    /// The address spaces that have protected memory, or recently had some.
+    /// Address spaces that have, or recently had, protected memory.
     mod table, TABLE: KVec<Arc<Protector<ProtectedMm>>> = KVec::new()
 }
 
@@ -62,7 +62,8 @@ pub(crate) struct Holder {
 struct Protection {
     record: Record<KVec<Option<Part<Holder>>>>,
     /// Set when the program has moved recorded memory or changed the argument page, and after a
-    /// long rest. No block may begin. All blocks are taken back; the last closes the userfaultfd.
+    /// long rest. While set, no block may begin, and all blocks are taken back. The last closes the
+    /// userfaultfd.
     closing: bool,
 }
 
@@ -79,8 +80,8 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns a function that returns true once the owner was notified of a write fault, also
-    /// after this object was moved.
+    /// Returns a function that returns true once the owner was notified of a write fault. The
+    /// function stays valid after a move of this object.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
         let (mm, id) = (self.mm.clone(), self.id);
         move || mm.handler.state.lock().record.has_fault(id)
@@ -96,18 +97,18 @@ impl Drop for InFlight {
                 break;
             }
         }
-        // set the time before `poke`: the worker may shorten it
+        // the time is set before `poke`, since the worker may shorten it
         self.mm.rest(REST);
         self.mm.poke();
     }
 }
 
-/// Returns the state of the calling process, created if missing. Context: process, may sleep. A
-/// fatal signal ends the wait.
+/// Returns the protection state of the calling process, and creates a missing one. Context:
+/// process, may sleep. A fatal signal ends the wait.
 ///
 /// # Errors
 ///
-/// `ENOMEM`, `EINTR`. Other errors: the process cannot be protected.
+/// `ENOMEM`, `EINTR`. Other errors: memory of the process cannot be protected.
 pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     let mut table = table::lock()?;
     let known = table.iter().find(|p| p.is_mine() && !p.handler.is_closed());
@@ -128,12 +129,12 @@ pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     Ok(mm)
 }
 
-/// Protects pages of the calling process, whose address space it [is](Protector::is_mine), wherever
-/// they were pinned for sending. Context: process, may sleep and fault.
+/// Protects pinned pages at all their addresses in the calling process, whose address space `mm`
+/// [is](Protector::is_mine). Context: process, may sleep and fault.
 ///
 /// # Errors
 ///
-/// Returns the reason on failure; the pages are then unprotected, or will be soon.
+/// Returns the reason of a failure, after which the pages are unprotected now or soon.
 pub(crate) fn protect(
     mm: &Arc<Protector<ProtectedMm>>,
     pages: &Pages,
@@ -184,7 +185,7 @@ impl Handler for ProtectedMm {
             match event {
                 Some(_) => {}
                 None if cleared => return,
-                // tasks that change mappings report the end only if memory has moved
+                // polls, since the end of a mapping change is reported only if memory has moved
                 None => fsleep(Delta::from_millis(1)),
             }
         }
@@ -200,7 +201,7 @@ impl Handler for ProtectedMm {
         if let Ok(mut table) = table::lock() {
             table.retain(|p| !core::ptr::eq(&raw const **p, this));
             if table.is_empty() {
-                // a static is never dropped
+                // a static is never dropped, so the empty table is freed here
                 *table = KVec::new();
             }
         }
@@ -227,7 +228,8 @@ impl ProtectedMm {
     /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
     /// mremap(2) returns once its event is read, perhaps before this call has handled the event. If
-    /// the program has sent other memory at the old address, that block is taken back, too.
+    /// the program has meanwhile sent other memory at the old address, this block is taken back,
+    /// too.
     fn handle(&self, event: &UffdEvent) {
         let (start, end) = (event.from, event.from.saturating_add(event.len));
         let range = Range { start, end };
@@ -236,7 +238,7 @@ impl ProtectedMm {
         if event.moved {
             state.closing |= known;
         } else if !known && !state.closing {
-            // after mremap(2), this page may belong to any block
+            // after mremap(2), the page may belong to any block
             state.closing = !state.record.add_loose(range);
         }
         drop(state);
@@ -245,7 +247,7 @@ impl ProtectedMm {
         }
     }
 
-    /// Notifies the owners of blocks in a range of a write fault, each once.
+    /// Notifies each owner of blocks in a range of a write fault, once for each block.
     fn notify_owners(&self, range: Range) {
         loop {
             let next = self.state.lock().record.next_fault(range);
@@ -256,7 +258,7 @@ impl ProtectedMm {
         }
     }
 
-    /// Makes memory writable that no block needs. Returns false if the call has to be repeated.
+    /// Makes recorded memory writable that no block needs. Returns false to request a retry.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
         loop {
             let mut state = self.state.lock();
@@ -278,7 +280,7 @@ impl ProtectedMm {
     }
 }
 
-/// Protection of memory while the module is loaded. Dropped once no block is in flight.
+/// Service that protects memory while the module is loaded. Dropped once no block is in flight.
 pub(crate) struct Service(());
 
 impl Service {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Record of the protected memory of one address space, and of its owners.
+//! Record of the protected memory of one address space, and of the owners of its blocks.
 //!
 //! A block consists of one or more ranges of whole pages in flight (its parts). Blocks may overlap:
-//! a page is protected until the last block that covers it has ended. Memory of ended blocks stays
-//! in the record, too, until the worker has made it writable ([`Record::next_loose`],
+//! a page is protected until the last block that covers it has ended. Memory of an ended block
+//! stays in the record until the worker has made this memory writable ([`Record::next_loose`],
 //! [`Record::cleared`]). No block may begin on memory with a waiting writer: a write fault is
 //! reported once, and the writer must not wait for later blocks.
 //!
-//! Memory that the program unmaps or maps again may stay recorded, and protected, for longer.
+//! Memory that the program unmaps or remaps may stay recorded, and protected, for longer.
 
 use core::ops::DerefMut;
 
@@ -30,7 +30,7 @@ impl Range {
     }
 }
 
-/// Distinguishes a block from all earlier and later ones of the address space.
+/// Distinguishes a block from all other blocks of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockId(u64);
 
@@ -40,11 +40,11 @@ pub(crate) struct Part<O> {
     block: BlockId,
     /// Owner of the block; `None` once the block has ended.
     owner: Option<O>,
-    /// Set if a task may wait to write to this part, or the worker is making it writable.
+    /// Set if a task may wait to write to this part, or if the worker is making the part writable.
     wanted: bool,
 }
 
-/// Record of one address space, in slots of the caller. Empty slots follow those in use.
+/// Record of one address space, in slots of the caller. Empty slots follow used slots.
 #[derive(Debug)]
 pub(crate) struct Record<P> {
     parts: P,
@@ -72,8 +72,8 @@ where
         self.all().filter(|p| p.owner.is_some()).map(|p| p.range)
     }
 
-    /// Begins a block of these ranges, before they are protected. `None`: no free slot, or a task
-    /// may wait to write to a part of it.
+    /// Begins a block of these ranges, before their protection. Returns `None` without a free slot,
+    /// or if a task may wait to write to a part of the ranges.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,
@@ -92,7 +92,7 @@ where
         Some(id)
     }
 
-    /// Adds a part: without owner, a page with a waiting writer. Returns false without a free slot.
+    /// Adds a part: without `owner`, a page with a waiting writer. Returns false without a slot.
     fn add(&mut self, range: Range, block: BlockId, owner: Option<O>) -> bool {
         let Some(free) = self.parts.iter_mut().find(|p| p.is_none()) else {
             return false;
@@ -106,13 +106,14 @@ where
         true
     }
 
-    /// Ends a part of a block. Returns its owner, `None` once all parts have ended.
+    /// Ends a part of a block. Returns the part's owner, or `None` once all parts have ended.
     pub(crate) fn end(&mut self, id: BlockId) -> Option<O> {
         let mut parts = self.parts.iter_mut().map_while(Option::as_mut);
         parts.find_map(|p| p.owner.take_if(|_| p.block == id))
     }
 
-    /// Returns a range that no block needs. [`Record::cleared`] follows once it is writable.
+    /// Returns a range that no block needs. The caller makes it writable and calls
+    /// [`Record::cleared`].
     pub(crate) fn next_loose(&mut self) -> Option<Range> {
         loop {
             let at = self.find(|p| p.owner.is_none())?;
@@ -125,7 +126,7 @@ where
         }
     }
 
-    /// Moves up the start of an ended part: pages before the new start need not be made writable.
+    /// Moves up the start of an ended part. Pages before the new start need not be made writable.
     fn shorten(&mut self, at: usize, start: usize) {
         let last = self.all().count().saturating_sub(1);
         let Some(Some(part)) = self.parts.get_mut(at) else {
@@ -140,7 +141,7 @@ where
         }
     }
 
-    /// Returns the first part of a range that no block in flight covers.
+    /// Returns the first subrange of a range that no block in flight covers.
     fn first_loose(&self, range: Range) -> Option<Range> {
         let mut start = range.start;
         while let Some(over) = self.live().find(|l| l.start <= start && start < l.end) {
@@ -185,7 +186,7 @@ where
         self.all().any(|p| p.range.overlaps(range))
     }
 
-    /// Records a page without a block that a task waits to write to. Returns false without a slot.
+    /// Records a page without a block that has a waiting writer. Returns false without a slot.
     pub(crate) fn add_loose(&mut self, page: Range) -> bool {
         self.add(page, BlockId(0), None)
     }

@@ -29,7 +29,7 @@ fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
     r.begin([range].into_iter(), &owner)
 }
 
-/// Ends a block. Returns its owners, one for each part.
+/// Ends a block. Returns the block's owners, one for each part.
 fn end(r: &mut Tested, id: BlockId) -> Vec<u32> {
     std::iter::from_fn(|| r.end(id)).collect()
 }
@@ -61,7 +61,7 @@ fn ranges_for_which_there_is_no_room() {
     let a = r.begin(ranges(MOST - 1), &1).unwrap();
     assert!(r.begin(ranges(2), &2).is_none());
     assert!(r.begin(ranges(1), &2).is_some());
-    // pages without a block have other slots
+    // pages without a block have slots of their own
     for page in 0..LOOSE_PAGES {
         assert!(r.add_loose(range(1_000 + page, 1)));
     }
@@ -80,14 +80,14 @@ fn none_begins_where_the_worker_is() {
     assert_eq!(r.next_loose(), Some(range(1, 4)));
     assert!(begin(&mut r, range(4, 4), 2).is_none());
     assert!(begin(&mut r, range(5, 4), 2).is_some());
-    // another block has ended in the meantime
+    // another block ends before the worker has finished
     r.end(b);
     r.cleared(range(1, 4));
     assert!(begin(&mut r, range(1, 4), 3).is_some());
 }
 
-/// Model of each page: the blocks that cover it, its protection, and whether a writer may wait; and
-/// the blocks whose owners were notified.
+/// Model of all pages: blocks that cover a page, protected pages, pages with a writer that may
+/// wait, and blocks whose owners were notified.
 #[derive(Default)]
 struct Model {
     over: HashMap<usize, HashSet<u32>>,
