@@ -2,7 +2,7 @@
 
 //! Connection requests of peers (passive side).
 //!
-//! A [`Request`] is a connection request while [`Acceptor::request`] decides on it.
+//! A [`Request`] is a connection request on which [`Acceptor::request`] decides.
 
 use super::cm_link::Inner;
 use super::upcalls::Phase;
@@ -16,16 +16,16 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// Owner that listens.
+/// Owner of connections that accepts requests of peers.
 pub(crate) trait Acceptor: Upcalls {
-    /// Decides on a request. Context: process, without locks, may sleep; all connection setup of
+    /// Decides on a request. Context: process, without locks, may sleep. All connection setup of
     /// the host waits for the call.
     fn request(request: &Request<'_, Self>) -> Verdict;
 }
 
-/// One connection request.
+/// Connection request of a peer.
 pub(crate) struct Request<'a, O: Upcalls> {
-    /// REQ, with its private data.
+    /// Received REQ, with its private data.
     pub(crate) incoming: &'a Incoming<'a>,
     pub(super) device: DeviceRef,
     pub(crate) net: ARef<Net>,
@@ -35,20 +35,20 @@ pub(crate) struct Request<'a, O: Upcalls> {
 }
 
 impl<O: Upcalls> Request<'_, O> {
-    /// Returns true if the link is InfiniBand, false for Ethernet.
+    /// Returns true for an InfiniBand link, false for Ethernet.
     pub(crate) fn is_infiniband(&self) -> bool {
         self.device.port_is_infiniband(self.incoming.device_port)
     }
 
-    /// Returns true if the route from `local` to `remote` uses the interface that the request
-    /// arrived at, and `remote` is the peer's proven address, if there is one.
+    /// Returns true if the route from `local` to `remote` uses the interface at which the request
+    /// arrived, and if `remote` is the peer's proven address, when one is known.
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         self.incoming.peer.is_none_or(|ip| ip == remote.ip)
             && self.net.reverse_route(self.ifindex, local, remote)
     }
 
-    /// Makes both halves of the connection, at most once. Receives can be posted afterwards.
-    /// [`CmLink::reply`] follows.
+    /// Creates both halves of the connection, at most once. The caller can then post receives, and
+    /// calls [`CmLink::reply`].
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ impl<O: Upcalls> Request<'_, O> {
         result.map(|()| (endpoint, link))
     }
 
-    /// Destroys the halves, so that the request can get another reply, and notifies the owner.
-    /// Fails once a REP is sent; then the link stays and ends like any other.
+    /// Destroys both halves, so that the request can get another reply, and notifies the owner.
+    /// Once a REP is sent, the link stays and ends like any other link.
     pub(super) fn abort(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -98,11 +98,11 @@ impl<O: Upcalls> Drop for Request<'_, O> {
 
 impl<O: Upcalls> CmLink<O> {
     /// Accepts the connection: makes the QP ready and sends the REP. [`Upcalls::established`] or
-    /// [`Upcalls::refused`] follows. Context: process.
+    /// [`Upcalls::refused`] reports the result. Context: process.
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the request needs no reply. The device's errors, and errors of sending the REP.
+    /// `EINVAL`: the request needs no reply. Other errors: of the device, or of sending the REP.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
         let (qp, own) = (inner.qp()?, inner.own()?);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! CM state of a connection, from setup to disconnect.
+//! Connection manager (CM) state of a connection, from setup to disconnect.
 //!
-//! A [`CmLink`] is one end of a connection at the connection manager. A link's state is an
-//! [`Inner`], which outlives the handle until the peer was notified of the end.
+//! A [`CmLink`] is the handle of one end of a connection at the CM. The state is an [`Inner`],
+//! which outlives the handle until the peer is notified of the end.
 
 use super::registry::{self, RemovalClient};
 use super::upcalls::Phase;
@@ -22,7 +22,7 @@ use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// State of a link. [`Inner::state`] protects it.
+/// State of a link, protected by [`Inner::state`].
 struct LinkState<O: Upcalls> {
     phase: Phase,
     /// Owner to notify; `None` once the handle is dropped.
@@ -31,27 +31,27 @@ struct LinkState<O: Upcalls> {
     client: Option<u64>,
     /// Set if the drop must not wait for the peer.
     given_up: bool,
-    /// Set while the acceptor decides on the request, which may still get another reply.
+    /// Set while the acceptor decides on the request, so that the reply may still change.
     undecided: bool,
 }
 
-/// One end of a connection, with or without a handle.
+/// State of one end of a connection, with or without a handle.
 #[pin_data]
 pub(super) struct Inner<O: Upcalls> {
     pub(super) device: DeviceRef,
     pub(super) config: Config,
-    /// PSN of the first message sent: random, so that packets of the peer are hard to forge.
+    /// PSN of the first message that this end sends: random, so that packets are hard to forge.
     pub(super) psn: u32,
-    /// Maximum number of RDMA READs in flight that this end offers, for each direction.
+    /// Maximum numbers of RDMA READs in flight that this end offers, for each direction.
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
     pub(super) qp: SetOnce<Arc<QueuePair>>,
-    /// This mutex is never taken under the lock of `state`, nor held when the id is dropped.
+    /// CM ID. Its mutex is never taken under the lock of `state`, nor held when the ID is dropped.
     #[pin]
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
     state: SpinLock<LinkState<O>>,
-    // Set when deferred work is queued, which is possible in any context.
+    // flags that select the deferred work; any context may set them
     message_arrived: AtomicFlag,
     failed: AtomicFlag,
     fatal: AtomicFlag,
@@ -67,10 +67,10 @@ impl_has_work! {
     impl{O: Upcalls} HasWork<Inner<O>, 1> for Inner<O> { self.end }
 }
 
-/// One end of a connection at the connection manager.
+/// Handle of one end of a connection at the CM.
 ///
-/// May be dropped in any context, also in upcalls. Afterwards the workqueue disconnects a connected
-/// peer and rejects a requesting peer.
+/// May be dropped in any context, including upcalls. The workqueue then disconnects a connected
+/// peer, or rejects a requesting peer.
 pub(crate) struct CmLink<O: Upcalls> {
     pub(super) inner: Arc<Inner<O>>,
 }
@@ -82,7 +82,7 @@ impl<O: Upcalls> Drop for CmLink<O> {
 }
 
 impl<O: Upcalls> CmLink<O> {
-    /// Makes both halves of a new connection; receives can be posted once the QP is in INIT.
+    /// Creates both halves of a new connection. Receives can be posted once the QP is in INIT.
     pub(super) fn make(
         device: &DeviceRef,
         config: &Config,
@@ -128,7 +128,7 @@ impl<O: Upcalls> CmLink<O> {
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;
-        // From now on, the drop of the handle undoes the following steps.
+        // From here on, the drop of the handle undoes the following steps.
         let link = Arc::new(CmLink { inner }, GFP_KERNEL)?;
         let client: Arc<dyn RemovalClient> = link.inner.clone();
         let key = registry::lock()?.add_client(device, client)?;
@@ -136,25 +136,25 @@ impl<O: Upcalls> CmLink<O> {
         Ok((endpoint, link))
     }
 
-    /// Handles a message that arrives before [`Upcalls::established`]: the peer is ready, but its
+    /// Handles a message that arrives before [`Upcalls::established`]: the peer is ready, but the
     /// RTU is lost or late. Context: any.
     pub(crate) fn message_arrived(&self) {
         self.inner.deferred_work(&self.inner.message_arrived);
     }
 
-    /// Queues [`Inner::abort`]. Context: any.
+    /// Queues the abort of the connection ([`Inner::abort`]). Context: any.
     pub(crate) fn fail(&self) {
         self.inner.deferred_work(&self.inner.failed);
     }
 
-    /// Disconnects by DREQ; [`Upcalls::disconnected`] follows. Until the disconnect completes,
-    /// posted requests may still complete. Context: process.
+    /// Disconnects by DREQ. [`Upcalls::disconnected`] follows, until which posted requests may
+    /// complete. Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
 
     /// Allows the drop of the link to complete without the reply to DREQ. The peer's REQ determines
-    /// the time between retries of the DREQ. A port may have few outstanding DREQs for all
+    /// the time between retries of the DREQ. A port may allow only few outstanding DREQs for all
     /// connections of the host.
     pub(crate) fn give_up(&self) {
         self.inner.state.lock().given_up = true;
@@ -169,7 +169,7 @@ impl<O: Upcalls> CmLink<O> {
     }
 }
 
-/// The phase, and the owner to notify.
+/// Functions for the phase, and for the owner to notify.
 impl<O: Upcalls> Inner<O> {
     pub(super) fn link_id(&self) -> LinkId {
         LinkId::of(self)
@@ -183,7 +183,7 @@ impl<O: Upcalls> Inner<O> {
         self.state.lock().phase
     }
 
-    /// Changes from one phase to another. Returns false if the link was in a different phase.
+    /// Changes the phase `from` to the phase `to`. Returns false if the link is in another phase.
     pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
         let phase = &mut self.state.lock().phase;
         let right = *phase == from;
@@ -216,7 +216,7 @@ impl<O: Upcalls> Inner<O> {
         self.flush();
     }
 
-    /// Handles a reject by the peer; `error` is the result of this end's REQ.
+    /// Handles a reject by the peer. `error` is the result of this end's REQ.
     fn rejected(&self, was: Phase, error: Error) {
         match was {
             Phase::New | Phase::Replied => self.refused(ECONNRESET.into()),
@@ -246,8 +246,8 @@ impl<O: Upcalls> Inner<O> {
         self.qp.as_ref().ok_or(EINVAL)
     }
 
-    /// Changes to [`Phase::Closed`] and returns the previous phase. If there is no handle, this
-    /// also destroys the link.
+    /// Changes to [`Phase::Closed`] and returns the previous phase. Without a handle, destroys the
+    /// link, too.
     pub(super) fn close(self: &Arc<Self>) -> Phase {
         let mut state = self.state.lock();
         let was = state.phase;
@@ -260,18 +260,18 @@ impl<O: Upcalls> Inner<O> {
         was
     }
 
-    /// Queues the check if this object can be destroyed.
+    /// Queues the work that destroys the object if possible.
     fn finish(self: &Arc<Self>) {
         work::defer::<Arc<Self>, 1>(self.clone());
     }
 
-    /// Until [`Inner::decided`] the request owns the id, even if the handle is dropped: destroying
-    /// the id would reject a request that the peer has to repeat.
+    /// Gives the ID to the request until [`Inner::decided`], even if the handle is dropped:
+    /// destroying the ID would reject a request that the peer has to repeat.
     pub(super) fn undecided(&self) {
         self.state.lock().undecided = true;
     }
 
-    /// Ends the use of the id by the request.
+    /// Ends the request's use of the ID.
     pub(super) fn decided(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.undecided = false;
@@ -312,10 +312,10 @@ impl<O: Upcalls> Inner<O> {
         // If the disconnect or reject fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
-            // The peer may not have been notified yet that the connection is established.
+            // The peer may not know yet that the connection is established.
             Phase::Replied => id.reject(reason::CONSUMER),
-            // Without a connection no message is needed; in other phases the drop of the link sends
-            // it.
+            // Without a connection, no message is needed; in other phases the drop of the link
+            // sends one.
             _ => Ok(()),
         };
     }
@@ -326,8 +326,7 @@ impl<O: Upcalls> Inner<O> {
         self.deferred_work(&self.connecting);
     }
 
-    /// Sends an MPA request. Takes the id out of its mutex meanwhile, because the call may take
-    /// minutes.
+    /// Sends an MPA request. Takes the ID out of the mutex for this time, which may be minutes.
     fn connect(self: &Arc<Self>) {
         let Some(mut id) = self.id.lock().take() else {
             return;
@@ -335,7 +334,7 @@ impl<O: Upcalls> Inner<O> {
         let r = id.connect();
         let mut place = self.id.lock();
         if self.phase() == Phase::Leaving {
-            // the concurrent disconnect found no id
+            // a concurrent disconnect has found no ID
             let _ = id.disconnect();
         }
         *place = Some(id);
@@ -363,7 +362,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
         }
         if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
-                // The call fails if the RTU has arrived in the meantime, which has the same effect.
+                // The call fails if the RTU has arrived before it, which has the same effect.
                 let _ = id.message_came();
             }
         }
@@ -383,21 +382,21 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Destroys the id if possible. Runs after the drop of the handle, and after each later change
-    /// of state.
+    /// Destroys the ID if possible. Runs after the drop of the handle and each later change of
+    /// state.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
         let owner = state.owner.take();
         let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
         drop(state);
         drop(owner);
-        // `decided` queues this work again.
+        // `decided` will queue this work again.
         if undecided {
             return;
         }
 
-        // A DREQ without a reply is repeated only while the id exists. So the id stays until the
-        // reply or the end of the wait: `close` and the removal of the device queue this work
+        // A DREQ without a reply is repeated only while the ID exists. So the ID stays until the
+        // reply or the end of the wait; then `close` or the removal of the device queues this work
         // again.
         if was == Phase::Established {
             this.disconnect();
@@ -407,7 +406,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // The drop waits for callbacks, which take the locks, so no lock is held.
+        // The drop waits for callbacks, which take locks, so no lock is held.
         let id = this.id.lock().take();
         drop(id);
         let client = this.state.lock().client.take();
@@ -456,8 +455,8 @@ impl<O: Upcalls> CmEvents for Inner<O> {
     }
 }
 
-/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE`, `EMSGSIZE` (path MTU),
-/// `EAGAIN` (full backlog) and `ECONNABORTED` (no reply): the caller retries.
+/// Returns the errno that connect(2) of TCP gives for a reject. The caller retries after `ESTALE`,
+/// `EMSGSIZE` (path MTU), `EAGAIN` (full backlog) and `ECONNABORTED` (no reply).
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),
@@ -469,7 +468,7 @@ fn rejected(why: u32) -> Error {
     }
 }
 
-/// Receiver of an endpoint's events, even after the drop of the link's handle.
+/// Receiver of an endpoint's events, which outlives the link's handle.
 struct Events<O: Upcalls> {
     owner: ARef<O>,
     inner: Arc<Inner<O>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Handles added and removed devices. A [`Service`] is the module's registration with RDMA.
+//! Handles added and removed devices. A [`Service`] registers the module with the RDMA core.
 
 use super::accept::Acceptor;
 use super::listen;
@@ -22,11 +22,11 @@ impl Client for Devices {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
         let open = registry.open.ok_or(ENODEV)?;
-        // Allocates memory before taking the lock: listeners must not be dropped under the lock.
+        // Allocates before `open`, since a listener must not be dropped under the lock.
         let mut listens = vec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
         vec::reserve(&mut registry.devices, DEVICES, GFP_KERNEL)?;
         for port in registry.ports.iter() {
-            // A port that cannot be opened does not prevent the use of the device.
+            // a port at which listening fails does not prevent the use of the device
             match open(device, port.number) {
                 Ok(id) => drop(listens.push_within_capacity((port.number, id))),
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
@@ -48,10 +48,10 @@ impl Client for Devices {
         let at = registry.devices.iter().position(|l| l.device == *device);
         let entry = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
-        // The drop waits for requests in progress; no connections arrive afterwards.
+        // The drop waits for requests in progress. Afterwards no connection requests arrive.
         drop(entry);
 
-        // No client can be added any more, so one pass without the lock reaches all clients.
+        // No clients can be added from here on, so one pass without the lock reaches all clients.
         let mut from = 0;
         while let Some((key, client)) = next_client(device, from) {
             client.device_goes();
@@ -64,13 +64,13 @@ fn next_client(device: &DeviceRef, from: u64) -> Option<(u64, Arc<dyn RemovalCli
     registry::lock().ok()?.next_of(device, from)
 }
 
-/// The module's registration with RDMA. The drop removes all devices from their owners, and waits
-/// for the removals.
+/// Registration of the module with the RDMA core. The drop removes all devices from their owners,
+/// and waits for the removals.
 pub(crate) struct Service {
     client: Option<Registration>,
 }
 
-/// Registers the module's owner type.
+/// Registers the module's owner type `O` with the RDMA core.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! End of an endpoint. [`verbs::Endpoint`] is the part at the device.
+//! Destruction of endpoints. [`verbs::Endpoint`] is the part of an endpoint at the device.
 
 use super::registry;
 use crate::memory::pinned::{Charged, Pinning};
@@ -11,17 +11,17 @@ use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 
 /// Delay before the first retry to destroy a QP that the driver has refused to destroy (ms). Each
-/// retry doubles this pause (ms).
+/// further retry doubles the delay.
 const PAUSE: u32 = 20;
-/// Number of times that [`PAUSE`] doubles: up to 1.28 s.
+/// Number of times that [`PAUSE`] doubles, to at most 1.28 s.
 const DOUBLINGS: u32 = 6;
-/// Delay before the RCU grace period that the destruction of a QP waits for is expedited (ms): more
-/// than the usual few ticks.
+/// Delay after which the RCU grace period that a QP's destruction waits for is expedited (ms). The
+/// grace period usually takes a few ticks.
 const GRACE: u32 = 20;
-/// Number of refusals, over 2.5 seconds, after which the failure counts as permanent.
+/// Number of refusals, within about 2.5 s, after which the failure counts as permanent.
 const MANY: u32 = 8;
 
-/// A QP with its posted buffers and blocks, which are destroyed together.
+/// QP with its posted buffers and blocks, which are destroyed together.
 struct Resources {
     endpoint: verbs::Endpoint<Charged>,
     /// Number of times the driver has refused to destroy the QP.
@@ -29,8 +29,8 @@ struct Resources {
 }
 
 impl Destroy for Resources {
-    /// Destroys the QP and releases all blocks. If the driver refuses, all memory that the device
-    /// may access, the device and the owner remain; the owner keeps the module loaded.
+    /// Destroys the QP and releases all blocks. If the driver refuses, the owner, the device and
+    /// all memory that the device may access remain. The owner keeps the module loaded.
     fn destroy(mut self) -> Result<(), (Self, u32)> {
         if self.endpoint.close() {
             return Err((self, GRACE));
@@ -60,12 +60,11 @@ impl Destroy for Resources {
 /// One end of a connection for sending and receiving. May be dropped in any context.
 pub(crate) struct Endpoint {
     resources: DropInWorker<Resources>,
-    /// Blocks for pinned memory that are not in use.
+    /// Unused blocks for pinned memory.
     spares: BlockPool,
 }
 
 impl Endpoint {
-    /// Wraps an endpoint of the device.
     pub(super) fn new(make: impl FnOnce() -> Result<verbs::Endpoint<Charged>>) -> Result<Self> {
         let resources = DropInWorker::new(|| {
             Ok(Resources {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Listening ports.
+//! Listens at ports.
 //!
-//! A [`Listening`] passes requests for a port to [`Acceptor::request`], on all present and future
-//! devices.
+//! A [`Listening`] passes connection requests for a port, on all present and future devices, to
+//! [`Acceptor::request`].
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
@@ -21,7 +21,7 @@ use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 
-/// Passes requests from the connection manager on.
+/// Handler that passes connection requests from the connection manager to the acceptor.
 struct CmHandler<O>(PhantomData<fn() -> O>);
 
 impl<O: Acceptor> Listener for CmHandler<O> {
@@ -32,14 +32,14 @@ impl<O: Acceptor> Listener for CmHandler<O> {
         let device = registry::lock()
             .ok()
             .and_then(|r| r.find(|d| incoming.is_at(d)));
-        // `None` if the device is being removed.
+        // the device is missing if it is being removed
         let Some(device) = device else {
             return Some(reason::NO_SERVICE);
         };
         let Ok((net, ifindex)) = incoming.net(&destination(incoming.data)) else {
             return Some(reason::NO_SERVICE);
         };
-        // A QP with a larger MTU than its port would lose every message of several packets.
+        // A QP with a larger MTU than its port would lose all messages of several packets.
         let port_mtu = device.port_mtu(incoming.device_port);
         if port_mtu.is_ok_and(|most| incoming.path_mtu > most) {
             return Some(reason::PATH_MTU);
@@ -53,7 +53,7 @@ impl<O: Acceptor> Listener for CmHandler<O> {
             made: Cell::new(None),
         };
         let answer = match O::request(&request) {
-            // The reject is sent only if the acceptor made no link.
+            // the connection manager sends this reject only if the acceptor has made no link
             Verdict::Accepted => return Some(reason::NO_RESOURCES),
             Verdict::Reject => Some(reason::CONSUMER),
             Verdict::Unknown => Some(reason::NO_SERVICE),
@@ -64,9 +64,9 @@ impl<O: Acceptor> Listener for CmHandler<O> {
     }
 }
 
-/// Returns the destination of a Hello. InfiniBand GIDs do not contain the IP address; rdma_cm takes
-/// it from the private data, too. A request without a Hello is passed to the acceptor, which counts
-/// it; its namespace follows from the GID alone.
+/// Returns the destination address in a Hello. InfiniBand GIDs do not contain the IP address, so
+/// rdma_cm, too, uses the private data. For a request without a Hello, which the acceptor counts,
+/// the GID alone determines the namespace.
 fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     let ip = match (hello[17] >> 4, hello[60..].first_chunk::<4>()) {
         (4, Some(ip)) => IpAddr::V4(Ipv4Addr::from(*ip)),
@@ -90,13 +90,14 @@ pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenI
     ListenId::new::<CmHandler<O>>(device, SERVICE_ID | u64::from(port), tcp_port(port))
 }
 
-/// Listening at a port, on all present and future devices. May be dropped in any context: its end
-/// waits for requests in progress, which may wait for locks of the caller.
+/// Registration for requests to a port, on all present and future devices. May be dropped in any
+/// context: a worker ends it, since the end waits for requests in progress, which may need locks of
+/// the caller.
 pub(crate) type Listening = DropInWorker<ListenedPort>;
 
 pub(crate) struct ListenedPort {
     number: u16,
-    /// The end of the listeners may call into the module.
+    /// Keeps the module loaded, since the end of the listeners may call into the module.
     _module: ModuleRef,
 }
 
@@ -119,7 +120,7 @@ impl ListenedPort {
 }
 
 impl Destroy for ListenedPort {
-    /// Stops listening after the last user.
+    /// Stops listening when the last user of the port ends.
     fn destroy(self) -> Result<(), (Self, u32)> {
         if let Some(port) = registry::lock()
             .ok()
@@ -142,14 +143,14 @@ impl Destroy for ListenedPort {
                 let _ = registry.ports.remove(at);
             }
             drop(guard);
-            // The drop waits for requests in progress, which take the lock.
+            // The drop waits for requests in progress, which take the registry's lock.
             drop(id);
         }
         Ok(())
     }
 }
 
-/// Listens at a port. Any number of callers may listen at the same port.
+/// Listens at a port, at which any number of callers may listen.
 ///
 /// # Errors
 ///
@@ -162,7 +163,7 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
         if entry.listens.iter().any(|(number, _)| *number == port) {
             continue;
         }
-        // Allocates memory before taking the lock: listeners must not be dropped under the lock.
+        // Allocates before `open`, since a listener must not be dropped under the lock.
         vec::reserve(&mut entry.listens, PORTS, GFP_KERNEL)
             .and_then(|()| open(&entry.device, port))
             .map(|id| drop(entry.listens.push_within_capacity((port, id))))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's table of RDMA devices, with the listening ports and the clients of each.
+//! Table of the module's RDMA devices, with the listening ports and the clients of each device.
 
 use crate::sys::net::params;
 use crate::sys::rdma::device::DeviceRef;
@@ -14,43 +14,42 @@ use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
 
 late_mutex! {
-    /// The registry of the module. No upcall is made under the registry's lock.
+    /// Registry of the module. No upcall is made under the registry's lock.
     mod registry, REGISTRY: Registry = Registry::new()
 }
 pub(super) use registry::{lock, start};
 
-/// A listening port, on all devices.
+/// Port at which the module listens on all devices.
 pub(super) struct Port {
     pub(super) number: u16,
-    /// Number of [`Listening`](super::Listening)s; 0 for a short time, until listening has stopped
-    /// on all devices.
+    /// Number of [`Listening`](super::Listening)s; 0 for a short time while listening ends.
     pub(super) users: u32,
 }
 
-/// User of a device that is notified of its removal.
+/// User of a device that is notified of the device's removal.
 pub(super) trait RemovalClient: Send + Sync + 'static {
-    /// Handles the removal of the device. The registry calls it a second time if the cleanup takes
-    /// too long. Context: process, without locks.
+    /// Handles the removal of the device. Called a second time if the cleanup takes too long.
+    /// Context: process, without locks.
     fn device_goes(self: Arc<Self>);
 }
 
 type Registered = (DeviceRef, Arc<dyn RemovalClient>);
 
-/// A device and its listeners.
+/// Device, with its listeners and spare queues.
 pub(super) struct DeviceEntry {
     pub(super) device: DeviceRef,
     pub(super) listens: KVec<(u16, ListenId)>,
-    /// Queues of closed endpoints, kept for new ones.
+    /// Queues of closed endpoints, kept for new endpoints.
     pub(super) spare: KVec<QueueSet>,
 }
 
-/// Returns queues for a new endpoint of the device, if any are kept.
+/// Returns kept queues for a new endpoint of the device, if any.
 pub(super) fn take_queues(device: &DeviceRef) -> Option<QueueSet> {
     lock().ok()?.entry(device)?.spare.pop()
 }
 
-/// Keeps the queues of an endpoint for another one, unless enough are kept or the device is being
-/// removed. Context: process.
+/// Keeps the queues of an endpoint for another endpoint, unless enough are kept or the device is
+/// being removed. Context: process.
 pub(super) fn keep_queues(queues: QueueSet) {
     let most = usize::try_from(params::spare_queues()).unwrap_or(0);
     let Ok(mut registry) = lock() else { return };
@@ -64,13 +63,12 @@ pub(super) fn keep_queues(queues: QueueSet) {
     drop((surplus, rest));
 }
 
-/// The module's table of RDMA devices.
 pub(crate) struct Registry {
     pub(super) devices: KVec<DeviceEntry>,
     pub(super) ports: KVec<Port>,
     pub(super) clients: Option<RBTree<u64, Registered>>,
     next_key: u64,
-    /// Starts listening, with the handler of the module's only acceptor.
+    /// Function that starts to listen, with the handler of the module's only acceptor.
     pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
 }
 
@@ -119,8 +117,7 @@ impl Registry {
         Ok(key)
     }
 
-    /// Reverses [`Registry::add_client`]. The caller drops the result after it has released the
-    /// lock.
+    /// Reverses [`Registry::add_client`]. The caller unlocks before it drops the result.
     pub(super) fn remove_client(&mut self, key: u64) -> Option<Registered> {
         self.clients.as_mut()?.remove(&key)
     }

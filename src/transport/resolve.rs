@@ -3,7 +3,7 @@
 //! Address and route resolution, and the connection request (active side).
 //!
 //! A [`Resolver`] is one attempt to resolve an address. [`Resolver::create`] and
-//! [`Resolver::connect`] use the result; then the resolver can be dropped.
+//! [`Resolver::connect`] use the result. Afterwards, the owner can drop the resolver.
 
 use super::cm_link::Inner;
 use super::registry;
@@ -27,9 +27,9 @@ use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// Timeout of the first attempt to resolve a neighbour (ms), quadrupled for each further attempt.
-/// `rdma_cm` misses a neighbour's reply that arrives before its wait begins, as on the same host.
-/// The next attempt, after this timeout, finds the neighbour.
+/// Timeout of the first attempt to resolve a neighbour (ms). Each further attempt has four times
+/// the timeout. `rdma_cm` misses a neighbour's reply that arrives before the wait for the reply
+/// begins, as on the same host. The next attempt then finds the neighbour.
 const FIRST_TRY: u32 = 10;
 
 /// Parameters of a search.
@@ -37,23 +37,23 @@ struct Query {
     source: Option<Address>,
     destination: Address,
     tos: Option<u8>,
-    /// Time limit for each half of the search, address and route (ms).
+    /// Time limit for the address, and again for the route (ms).
     timeout_ms: u32,
     began: Instant<Monotonic>,
-    /// Time until the search begins (ms).
+    /// Delay before the search begins (ms).
     pause: u32,
 }
 
 enum LookupState {
-    /// No search has started, or the next attempt waits.
+    /// No search has started, or the next attempt has not started yet.
     Nothing,
-    /// The route with this id is being searched, or was found.
+    /// The search with this ID is in progress, or has found a route.
     By(RouteId),
-    /// Cancelled.
+    /// The search is cancelled.
     Over,
 }
 
-/// State used by the callbacks of a search and destroyed by the workqueue.
+/// State that the callbacks of a search use, and that the workqueue destroys.
 #[pin_data]
 struct Lookup<O: Upcalls> {
     owner: ARef<O>,
@@ -61,11 +61,11 @@ struct Lookup<O: Upcalls> {
     _module: ModuleRef,
     /// Set once the owner was notified of a result.
     notified: AtomicFlag,
-    /// Set before the search begins.
+    /// Parameters, set before the search begins.
     query: SetOnce<Query>,
-    /// Timeout of the next attempt (ms). Only one attempt runs at a time.
+    /// Timeout of the next attempt (ms). Attempts do not run concurrently.
     next_try: Atomic<u32>,
-    /// This mutex is not held when an id is dropped.
+    /// Current search. The mutex is never held during the drop of an ID.
     #[pin]
     found: Mutex<LookupState>,
     #[pin]
@@ -87,7 +87,7 @@ impl<O: Upcalls> WorkItem for Lookup<O> {
 }
 
 impl<O: Upcalls> Destroy for Arc<Lookup<O>> {
-    /// Ends the search.
+    /// Cancels the search.
     fn destroy(self) -> Result<(), (Self, u32)> {
         let last = core::mem::replace(&mut *self.found.lock(), LookupState::Over);
         // The drop waits for callbacks, which take the lock, so the lock is not held.
@@ -107,10 +107,9 @@ impl<O: Upcalls> Lookup<O> {
         LinkId::of(self)
     }
 
-    /// Tries to resolve the neighbour. Not called from a callback of the resolver.
+    /// Tries to resolve the neighbour. Not to be called from a callback of the resolver.
     ///
-    /// Each attempt uses a new id: a reused id would wait for its own last callback, under the
-    /// lock.
+    /// Each attempt uses a new ID: a reused ID would wait for its own last callback under the lock.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
         let query = self.query.as_ref().ok_or(EINVAL)?;
@@ -123,18 +122,18 @@ impl<O: Upcalls> Lookup<O> {
         if let LookupState::Over = &*id {
             return Err(ENODEV);
         }
-        // Callbacks may run at once, and find the id when the lock is released.
+        // Callbacks may run at once, and find the ID when the lock is released.
         let begun = new.begin(query.source.as_ref(), &query.destination, query.tos, time);
         if begun.is_ok() {
             last = core::mem::replace(&mut *id, LookupState::By(new));
         }
         drop(id);
-        // drops the id without the lock, like that of `new`: the drop waits for callbacks
+        // drops the last ID without the lock, since the drop waits for callbacks
         drop(last);
         begun.map_err(error)
     }
 
-    /// Returns true if there is time for another attempt.
+    /// Returns true if the time limit allows another attempt.
     fn has_time(&self) -> bool {
         self.query.as_ref().is_some_and(|w| {
             w.began.elapsed().as_millis() < i64::from(w.timeout_ms.saturating_add(w.pause))
@@ -153,7 +152,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
             }
             RouteEvent::RouteFound => self.notify(usable(route, &self.net).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
-                // Not called from this callback, because a new attempt destroys its id.
+                // The attempt is deferred, because it destroys the ID whose callback this is.
                 work::defer_by(self, 0);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
@@ -172,7 +171,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
 fn error(e: Error) -> Error {
     match Errno::of(e) {
         NO_DEVICE | EADDRNOTAVAIL => ENETUNREACH.into(),
-        // The neighbour does not reply.
+        // the neighbour does not reply
         ETIMEDOUT => EHOSTUNREACH.into(),
         _ => e,
     }
@@ -187,7 +186,7 @@ fn usable(route: &Route, net: &Net) -> Result<DeviceRef> {
     Ok(device)
 }
 
-/// Resolution of an address to a route. May be dropped in any context.
+/// Attempt to resolve an address to a route. May be dropped in any context.
 pub(crate) struct Resolver<O: Upcalls> {
     search: DropInWorker<Arc<Lookup<O>>>,
 }
@@ -215,15 +214,13 @@ impl<O: Upcalls> Resolver<O> {
         self.search.id()
     }
 
-    /// Starts, once. [`Upcalls::resolved`] reports the result, possibly before the call returns.
+    /// Starts the search, once. [`Upcalls::resolved`] reports the result, perhaps before the call
+    /// returns.
     ///
-    /// `source`: local address, `None` for that of the route; ports are ignored. `timeout_ms`:
-    /// limit for each half of the search. `tos`: the DSCP and ECN bits. `pause`: time before the
-    /// search (ms).
-    ///
-    /// # Errors
-    ///
-    /// Returns immediate errors; `resolved` is not called for them.
+    /// `source` is the local address, or `None` for the route's own; ports are ignored.
+    /// `timeout_ms` limits each half of the search. `tos` contains the DSCP and ECN bits. `pause`
+    /// is the delay before the search (ms). Fails with immediate errors, for which `resolved` is
+    /// not called.
     pub(crate) fn start(
         &self,
         source: Option<&Address>,
@@ -259,18 +256,17 @@ impl<O: Upcalls> Resolver<O> {
         self.with(|id| Ok(id.addresses()?.0))
     }
 
-    /// Returns the index of the interface to the peer, 0 if unknown.
+    /// Returns the index of the interface to the peer, or 0 if unknown.
     pub(crate) fn ifindex(&self) -> u32 {
         self.with(|id| Ok(id.ifindex())).unwrap_or(0)
     }
 
-    /// Returns true if the link is InfiniBand, false for Ethernet. Valid once the address is
-    /// resolved.
+    /// Returns true for an InfiniBand link, false for Ethernet. Valid once the address is resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
         self.with(|id| Ok(usable(id, &self.search.net)?.port_is_infiniband(id.device_port()?)))
     }
 
-    /// Makes the two halves of a connection. Receives can be posted afterwards.
+    /// Creates the two halves of a connection. The caller can then post receives.
     ///
     /// # Errors
     ///
@@ -285,7 +281,7 @@ impl<O: Upcalls> Resolver<O> {
             let port = id.device_port()?;
             let pkey_index = match device.is_iwarp() {
                 true => 0,
-                // the port is not a member of the path's partition
+                // fails if the port is not a member of the path's partition
                 false => device
                     .find_pkey(port, id.pkey()?)
                     .map_err(|_| ENETUNREACH)?,
@@ -304,8 +300,8 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the address is not resolved, or the connection is already requested. Errors of
-    /// sending.
+    /// `EINVAL`: the address is not resolved, or the request is already sent. Others: sending
+    /// failed.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
@@ -325,7 +321,7 @@ impl<O: Upcalls> Resolver<O> {
         self.with(|route| {
             let mut id = inner.id.lock();
             let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;
-            // The reply may arrive before the call returns.
+            // The reply may arrive before `request` returns, so the phase changes first.
             if !inner.advance(Phase::New, Phase::Requested) {
                 return Err(EINVAL);
             }
@@ -348,7 +344,7 @@ impl<O: Upcalls> Inner<O> {
         reads_out: u8,
         reads_in: u8,
     ) {
-        // Without an owner, the workqueue destroys the id, which rejects the peer.
+        // Without an owner, the workqueue destroys the ID, which rejects the peer's reply.
         let Some(owner) = self.owner() else { return };
         if self.phase() != Phase::Requested {
             return;

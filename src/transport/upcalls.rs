@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Upcalls of the transport to the layer above it, and types of several files of the transport.
+//! Upcalls of the transport to the layer above, and types that several files of the transport use.
 
 use crate::sys::rdma::cm::REPLY_DATA;
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
 
-/// Identifies a link or resolver of an owner during its lifetime.
+/// Identifies a link or resolver during the lifetime of that object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LinkId(usize);
 
@@ -19,37 +19,40 @@ impl LinkId {
 /// Owner of a connection.
 ///
 /// Context: process, without locks, may sleep, one call at a time for each link. All connection
-/// setup of the host waits for an upcall. Upcalls for a dropped connection may still arrive for a
-/// short time.
+/// setup of the host waits for the return of an upcall. Upcalls for a dropped connection may still
+/// arrive for a short time.
 ///
-/// Each upcall about a link or resolver contains its [`LinkId`]: an owner that has replaced a
-/// [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old one.
+/// Each upcall about a link or resolver contains the [`LinkId`] of that object: an owner that has
+/// replaced a [`super::CmLink`] or [`super::Resolver`] may still get upcalls of the old object.
 pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
-    /// The queue of sends (`sent`) or of receives has a completion, or blocks were released.
-    /// Context: any, including hard interrupts, with locks of the transport held. Only wakes.
+    /// Reports a completion in the queue of sends (`sent`) or of receives, or the release of
+    /// blocks. Context: any, including hard IRQ, with locks of the transport held. Must only wake
+    /// tasks.
     fn completed(&self, sent: bool);
 
-    /// A [`super::Resolver`] has finished. `resolved` may be called before
-    /// [`super::Resolver::start`] returns, with the locks of its caller.
+    /// Reports the result of a [`super::Resolver`]. May be called before [`super::Resolver::start`]
+    /// returns, with the locks of that function's caller.
     fn resolved(&self, search: LinkId, result: Result);
 
-    /// The peer accepts, with this private data. May be called before [`super::Resolver::connect`]
-    /// returns. An error rejects the connection; no other upcall follows.
+    /// Handles the peer's reply, with its private data. May be called before
+    /// [`super::Resolver::connect`] returns. An error rejects the connection, and no other upcall
+    /// follows.
     fn replied(&self, link: LinkId, data: &[u8; REPLY_DATA]) -> Result;
 
-    /// The connection is established: messages can be sent.
+    /// Reports that the connection is established, so that messages can be sent.
     fn established(&self, link: LinkId);
 
-    /// The connection failed. `ESTALE`: the peer took the request for one of an older connection
-    /// and has now dropped that connection; a retry may succeed.
+    /// Reports that the connection has failed. `ESTALE`: the peer took the request for a part of an
+    /// older connection, and has now dropped the older connection; a retry may succeed.
     fn refused(&self, link: LinkId, error: Error);
 
-    /// The connection was ended by the peer (`by_peer`) or this end; posted requests are flushed.
+    /// Reports that the peer (`by_peer`) or this end has ended the connection. The transport
+    /// flushes posted requests.
     fn disconnected(&self, link: LinkId, by_peer: bool);
 
-    /// The device of a link or resolver is being removed. The removal waits until endpoint, link
-    /// and resolver are dropped and all buffers are unmapped. May be called more than once, also
-    /// for a link that the owner has not stored yet: see [`super::CmLink::is_removing`].
+    /// Reports the removal of the device of a link or resolver. The removal waits until endpoint,
+    /// link and resolver are dropped and all buffers are unmapped. May be called more than once,
+    /// even for a link that the owner has not stored yet ([`super::CmLink::is_removing`]).
     fn device_removed(&self, of: LinkId);
 }
 
@@ -58,9 +61,9 @@ pub(crate) enum Verdict {
     /// [`super::Request::create`] has made a link, which replies to the peer.
     Accepted,
     Reject,
-    /// No listener at that port.
+    /// No socket listens at the requested port.
     Unknown,
-    /// Send no reply, as if the request had been lost: the peer repeats the request.
+    /// Send no reply, as if the request had been lost, so that the peer repeats the request.
     Drop,
 }
 
