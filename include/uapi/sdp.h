@@ -2,8 +2,8 @@
 /*
  * The Sockets Direct Protocol as a socket family: for C programs, besides <sys/socket.h>.
  *
- * A socket of these families is used like one of AF_INET or AF_INET6 with SOCK_STREAM and protocol
- * 0 or IPPROTO_TCP, and its addresses are struct sockaddr_in or sockaddr_in6:
+ * A socket of the SDP families is used like one of AF_INET or AF_INET6 with SOCK_STREAM and
+ * protocol 0 or IPPROTO_TCP, and its addresses are struct sockaddr_in or sockaddr_in6:
  *
  *	int fd = socket(AF_INET_SDP, SOCK_STREAM, 0);
  *

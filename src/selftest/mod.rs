@@ -2,8 +2,8 @@
 
 //! Raw peers: connections that test programs control. Compiled only by `make selftest`.
 //!
-//! A test program controls these ends by commands to `ib_sdp/selftest` in debugfs; see [`raw`].
-//! Used by the tests in tests/guest/suites/hostile.
+//! A test program controls raw peers by commands to `ib_sdp/selftest` in debugfs; see [`raw`]. Used
+//! by the tests in tests/guest/suites/hostile.
 
 mod raw;
 

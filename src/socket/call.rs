@@ -345,7 +345,7 @@ impl Space {
         if !c.connected() {
             return Err(EPIPE.into());
         }
-        // as on TCP, at most this many bytes may be unsent
+        // as on TCP, at most `TCP_NOTSENT_LOWAT` bytes may be unsent
         let enough = c.options.not_sent_lowat as usize;
         let is_enough = enough != 0 && c.tx.unsent() >= enough;
         let free = sk.sndbuf().saturating_sub(c.tx.queued());

@@ -338,7 +338,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// # Errors
 ///
 /// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
-/// or another attempt has begun. Others: those of the resolver. On error the socket keeps its link.
+/// or another attempt has begun. Other errors: the resolver's. On error the socket keeps its link.
 fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let (end, pause) = match why {
         EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),

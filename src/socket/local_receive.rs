@@ -68,7 +68,7 @@ impl Call<'_> {
             return Ok(None);
         };
         let ahead = next.at.wrapping_sub(unread.position()) as usize;
-        // an urgent byte that is announced but has not arrived comes after these bytes
+        // an urgent byte that is announced but has not arrived is behind all unread bytes
         let known = unread.bytes().saturating_sub(ahead);
         let part = |n: usize| (next.len_of(n.min(known)), next.skip);
         let n = self.copy(end, to, (ahead, mark), part)?;

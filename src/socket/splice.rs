@@ -93,7 +93,7 @@ fn step(sk: &SdpSock, to: &mut PipeSink) -> Next {
     };
     if n == 0 {
         c.rx.put_back(memory);
-        // more than half of a full next buffer remains after these bytes, and can be given
+        // after the copy, more than half of a full next buffer remains, whose pages can be given
         return Next::Copy(LARGE_CHUNK / 4);
     }
     c.stats.bytes_spliced += n as u64;

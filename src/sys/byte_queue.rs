@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One direction of a local byte stream: an ordered list of segments of kernel memory and of
-//! blocks.
+//! One direction of a local byte stream: an ordered list of segments of kernel memory and blocks.
 //!
 //! A [`ByteQueue`] has one [`Writer`] and one [`Reader`], each used by one task at a time. Both
 //! ends share the positions ([`Flow`]) without a lock, so a call within one segment takes no lock.
@@ -119,7 +118,7 @@ impl Front {
 /// Bytes found by [`Reader::at`].
 pub(crate) enum Found<'a> {
     Bytes(&'a [u8]),
-    /// `len` bytes at `offset` of a block that begins at this position.
+    /// `len` bytes at `offset` of a block that begins at position `start`.
     Block {
         start: i64,
         offset: usize,

@@ -6,9 +6,8 @@
 //! and the reader empties the first entry; both may be the same entry. Only a side that reaches the
 //! end of an entry takes the lock of the list.
 //!
-//! Each side registers as a waiter before its last check ([`Flow::await_bytes`],
-//! [`Flow::await_space`]). The other side then notifies the waiter once. `tests/host/loom` compiles
-//! this file.
+//! Each side becomes a waiter before its last check ([`Flow::await_bytes`], [`Flow::await_space`]).
+//! The other side then notifies the waiter once. `tests/host/loom` compiles this file.
 
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 
@@ -75,7 +74,7 @@ impl Flow {
     }
 
     /// Sets the end of the first entry, when the entry is new or the writer has closed it. The
-    /// writer calls this with the lock of the list, before it publishes bytes behind that end.
+    /// writer calls this function under the list's lock, before it publishes bytes behind `end`.
     pub(crate) fn set_first_end(&self, end: i64) {
         // the increment in `wrote` publishes this store, too
         self.first_end.store(end, Relaxed);

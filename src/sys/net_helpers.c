@@ -17,7 +17,7 @@ struct net_proto_family sdp_h_family[2];
 
 static_assert(offsetof(struct sdp_h_sock, inet6) >= sizeof(struct tcp_sock));
 
-/* tcp_sock_set_keepidle() arms this timer with a reference; SDP has its own keepalive. */
+/* Drops the timer's reference; tcp_sock_set_keepidle() arms TCP's timer, but SDP has its own. */
 static void unused_keepalive(struct timer_list *t)
 {
 	struct inet_connection_sock *icsk = timer_container_of(icsk, t, icsk_keepalive_timer);
@@ -155,8 +155,7 @@ void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
  * Kernel users may change the callbacks under sk_callback_lock, and a socket may be orphaned at any
  * time. The default callbacks access sk_wq under RCU, so they need no lock. A child inherits the
  * callbacks of a kernel user, which are valid until the user releases the socket. The release sets
- * SOCK_DEAD, also for a child in the listener's queue; sdp_h_sock_discard() then waits for a grace
- * period.
+ * SOCK_DEAD, even for children in a listener's queue; sdp_h_sock_discard() then waits for RCU.
  */
 void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
 {
@@ -226,9 +225,9 @@ void sdp_h_set_rmem(struct sock *sk, int bytes)
 }
 
 /*
- * Charges later allocations of the task to the socket's memory cgroup. These allocations also use
- * sk_allocation, because an allocation must not wait for writeback when a kernel user writes out
- * pages through the socket.
+ * Charges later allocations of the task to the socket's memory cgroup. The task's allocations also
+ * use sk_allocation, because an allocation must not wait for writeback when a kernel user writes
+ * out pages through the socket.
  */
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {

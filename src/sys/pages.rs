@@ -73,8 +73,7 @@ impl Block {
     pub(in crate::sys) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
         let offset = offset.min(self.size);
         let n = self.size.saturating_sub(offset);
-        // SAFETY: By the invariants these bytes are initialised; the caller excludes other
-        // accesses.
+        // SAFETY: By the invariants these bytes are initialised; the caller has exclusive access.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), n) }
     }
 

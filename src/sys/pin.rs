@@ -45,8 +45,8 @@ pub(crate) struct Pages {
     offset: u32,
     len: u32,
     written: bool,
-    /// Set if the caller passes memory as pages, or for kernel pages: such pages are referenced,
-    /// not pinned.
+    /// Set if the caller passes memory as pages, or for kernel pages: they are referenced, not
+    /// pinned.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -129,8 +129,8 @@ impl Pages {
     }
 
     /// Copies `len` bytes from `offset` on to a receive call, and advances the call. Does not wait
-    /// for the call's memory. Returns the number of bytes, fewer if a page of the call's memory is
-    /// not present.
+    /// for the call's memory. Returns the number of bytes, fewer if a page of the call is not
+    /// present.
     ///
     /// # Safety
     ///

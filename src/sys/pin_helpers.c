@@ -74,7 +74,7 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* Finds the next run. Returns the address of a run of one segment, else the offset in the first
+/* Finds the next run. Returns the address of a run of one segment, else the offset in its first
  * page.
  */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
@@ -97,8 +97,8 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 
 /*
  * Finds the next bytes without a gap, up to `most`, of a kernel caller that passes pages, as
- * io_uring does for registered buffers. Takes a reference to each page, stored in `pages`, unless
- * that is NULL.
+ * io_uring does for registered buffers. Takes a reference to each page and stores it in `pages`, if
+ * not NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int capacity, unsigned int *offset, unsigned int *taken)

@@ -173,7 +173,7 @@ impl<H: Handler> Protector<H> {
     /// # Errors
     ///
     /// Returns the reason on failure; [`Refusal::Changing`] if the protector
-    /// [belongs](Protector::is_mine) to another process. After a failure, part of the memory may be
+    /// [belongs](Protector::is_mine) to another process. After a failure, memory may be partly
     /// protected.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
         // SAFETY: By the invariants `raw` is initialised; the C part's lock keeps the file.

@@ -14,7 +14,7 @@
 
 /*
  * A userfaultfd in write-protect mode for one address space. The ioctls of a userfaultfd read their
- * arguments from memory of a process. `args` is a page of that memory, divided into slots. The
+ * arguments from memory of a process. `args` is a page of the process, divided into slots. The
  * worker uses the first slot.
  */
 struct sdp_h_protect {

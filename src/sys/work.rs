@@ -115,7 +115,7 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     } else {
         // SAFETY: The workqueue existed when the address was read. The caller or the work holds a
         // reference without which no code of the module may run; the drop of `Workqueues` comes
-        // after the last one. The borrow ends with this call.
+        // after the last reference. The borrow ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tables of peers: the cache of destinations for `IPPROTO_SDP`, and services of OFED.
+//! Tables of peers: the cache of destinations for `IPPROTO_SDP`, and services of OFED peers.
 //!
 //! Cache of destinations. The cache contains destinations without an SDP reply, where SDP is not
 //! tried again for a while. The cache also contains hosts that have replied by SDP, even by a

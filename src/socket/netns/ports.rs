@@ -5,9 +5,9 @@
 //! SDP has its own port space, in which families 27 and 28 share one table. The rules are those of
 //! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
 //!
-//! A port that connect(2) has chosen is shared by connections to different destinations. The TCP
-//! sockets of these connections hold the same port number in TCP. TCP can use the port again when
-//! the last of these sockets releases it.
+//! A port that connect(2) has chosen is shared by connections to different destinations, whose TCP
+//! sockets hold the same port number in TCP. TCP can use a shared port again once its last holder
+//! releases it.
 
 use crate::conn::SdpSock;
 use crate::sys::address::Address;
@@ -104,7 +104,7 @@ struct Holder {
     listens: bool,
 }
 
-/// Sockets of one port with equal claims. One user may have any number of such sockets.
+/// Sockets of one port with equal claims. One user may have any number of sockets in a group.
 #[derive(Default)]
 struct Group {
     sockets: usize,
@@ -138,9 +138,9 @@ impl Ports {
     }
 
     /// Assigns a free port to a socket; for connect(2), also a port used only by connections to
-    /// other destinations. With `tcp`, its TCP socket gets the same port number in TCP. As on TCP,
-    /// connect(2) first tries ports with the parity of the range's start; bind(2) and listen(2)
-    /// first try the other ports.
+    /// other destinations. With `tcp`, the socket's TCP socket gets the same port number. As on
+    /// TCP, connect(2) first tries ports with the parity of the range's start; bind(2) and
+    /// listen(2) first try the other ports.
     pub(in crate::socket) fn choose(
         &mut self,
         sk: &SdpSock,

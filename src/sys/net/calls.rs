@@ -98,8 +98,8 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
 // Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
-// `inet_create` and `init`) and are in use during the call. The callbacks' SAFETY comments rely on
-// these rules.
+// `inet_create` and `init`) and are in use during the call. The SAFETY comments of callbacks rely
+// on these rules.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: The core passes a descriptor that was released before, or that has no users.
@@ -371,7 +371,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         }
         _ => {}
     }
-    // SAFETY: The call uses the descriptor; the value is passed on by the requirements.
+    // SAFETY: The call uses the descriptor; by the requirements the value is valid.
     let r = to_result(unsafe {
         match at_socket {
             true => c::sock_setsockopt(call.socket, level, name, value, len),
@@ -461,7 +461,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
     let sk = call.sk;
     if let Some(tcp) = call.tcp() {
         let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
-            // these calls do not wait for the choice between SDP and TCP
+            // calls with `MSG_OOB` or `MSG_ERRQUEUE` do not wait for the choice between SDP and TCP
             Ok((T::OPS.dual.chosen)(sk))
         } else {
             (T::OPS.dual.settled)(sk, sk.receive_timeout(bits & c::MSG_DONTWAIT != 0))

@@ -20,8 +20,8 @@ impl<T: Family> Sock<T> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
         // work functions have the right signature.
         let sk = unsafe { c::sdp_h_sock_clone(self.raw(), Some(work::<T>), Some(timer::<T>)) };
-        // SAFETY: The C code has made a new sock. Its bytes beyond the C part are a bitwise copy of
-        // the listener's, and must be overwritten without a drop.
+        // SAFETY: The C code has made a new sock. The bytes of the new sock beyond the C part are a
+        // bitwise copy of the listener's, and must be overwritten without a drop.
         unsafe { Self::adopt(sk) }
     }
 

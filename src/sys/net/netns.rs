@@ -20,7 +20,7 @@ use kernel::sync::Arc;
 
 /// State of a namespace: made with the namespace (or when the module is loaded), dropped at its end
 /// (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so each
-/// socket holds a reference to this state.
+/// socket holds a reference to the namespace's state.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     /// Object with rows in [`ProcFile::Rows`].
     type Row: AlwaysRefCounted + 'static;
@@ -88,7 +88,7 @@ impl<P: PerNet> Registration<P> {
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Exclusive::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures and live as long as the module; `drop`
-        // unregisters them. The area has that size; the kernel aligns it as kmalloc does.
+        // unregisters them. The area has the size of `Held<P>`; the kernel aligns it like kmalloc.
         let e =
             unsafe { c::sdp_h_netns_start(size_of::<Held<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
@@ -149,7 +149,7 @@ unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
 
 /// # Safety
 ///
-/// The C side calls this once for each namespace, before any other function for the namespace.
+/// The C side calls `init` once for each namespace, before any other function for the namespace.
 unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let made = match Arc::pin_init(P::init(), GFP_KERNEL) {
         Ok(p) => p,
@@ -162,10 +162,9 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         data: made,
         sysctls: ptr::null_mut(),
     };
-    // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
+    // SAFETY: `slot` is zeroed memory of the right size, which does not move until `exit`.
     unsafe { slot.write(held) };
-    // SAFETY: The data was initialised above, and is dropped below or later. The namespace is
-    // alive.
+    // SAFETY: The data was initialised above, and is dropped later. The namespace is alive.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: The namespace is alive; `exit` or the cleanup below removes the files.
     let started = unsafe { create::<P>(net) }.and_then(|()| {
@@ -238,7 +237,7 @@ unsafe fn remove<P: PerNet>(net: &Net, files: &[(&CStr, ProcFile<P>)]) {
 ///
 /// `file` is an open file that `create` has made.
 unsafe fn contents<P: PerNet>(file: *const c::file) -> &'static ProcFile<P> {
-    // SAFETY: `create` has passed such a reference, which proc keeps in the inode.
+    // SAFETY: `create` has passed a static `ProcFile<P>`, which proc keeps in the inode.
     unsafe { &*(*(*file).f_inode).i_private.cast() }
 }
 
@@ -341,7 +340,7 @@ unsafe extern "C" fn next<P: PerNet>(
 /// `v` came from `start` or `next`, and is consumed.
 unsafe extern "C" fn stop<P: PerNet>(_: *mut c::seq_file, v: *mut c_void) {
     if let Some(row) = NonNull::new(v).filter(|_| v != HEADING) {
-        // SAFETY: `current` has stored a reference here.
+        // SAFETY: `current` has returned `row` with a reference.
         drop(unsafe { ARef::<P::Row>::from_raw(row.cast()) });
     }
 }
@@ -366,7 +365,7 @@ unsafe extern "C" fn row<P: PerNet>(seq: *mut c::seq_file, v: *mut c_void) -> i3
 
 /// # Safety
 ///
-/// The C side calls this last, once for each namespace that `init` has prepared.
+/// The C side calls `exit` last, once for each namespace that `init` has prepared.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // SAFETY: The C side passes a namespace, not freed yet, whose files `init` has made.
     unsafe {

@@ -84,7 +84,7 @@ pub(crate) struct ZerocopyPiece {
 
 // SAFETY: References are counted atomically, and may be dropped anywhere.
 unsafe impl Send for ZerocopyPiece {}
-// SAFETY: A shared `Piece` has no operations.
+// SAFETY: A shared `ZerocopyPiece` has no operations.
 unsafe impl Sync for ZerocopyPiece {}
 
 impl Drop for ZerocopyPiece {

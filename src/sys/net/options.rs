@@ -130,8 +130,7 @@ impl OldValue<'_> {
     }
 }
 
-// SAFETY: The structure contains integers, and bit fields in whole integers. There is no padding
-// between or behind them.
+// SAFETY: The structure contains integers, and bit fields in whole integers, without padding.
 unsafe impl AsBytes for c::tcp_info {}
 // SAFETY: The structure contains integers of one size.
 unsafe impl AsBytes for c::sdp_info {}

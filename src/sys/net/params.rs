@@ -33,7 +33,7 @@ impl Params {
 macro_rules! of_module {
     ($($name:ident)*) => {
         $(pub(crate) fn $name() -> i32 {
-            // SAFETY: The struct lives as long as the module. Its fields are aligned integers that
+            // SAFETY: The struct lives as long as the module. The fields are aligned integers that
             // may change at any time, so the read is volatile.
             unsafe { ptr::read_volatile(&raw const c::sdp_h_params.$name) }
         })*

@@ -124,7 +124,7 @@ impl<T: Family> Drop for Families<T> {
 ///
 /// # Safety
 ///
-/// The protocol is not registered. Its proto structures outlive its registration.
+/// The protocol is not registered. The proto structures outlive the registration.
 ///
 /// # Errors
 ///

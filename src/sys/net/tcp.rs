@@ -311,7 +311,7 @@ impl SockCore {
     }
 
     /// Tries [`SockCore::decide`] for a worker, without waiting: the holder may sleep in a page
-    /// fault. If the trylock fails, this job is queued again by [`SockCore::schedule`].
+    /// fault. If the trylock fails, [`SockCore::schedule`] queues the job again.
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };

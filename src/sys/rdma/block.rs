@@ -122,8 +122,7 @@ impl<T> Block<T> {
     }
 
     /// Maps the pinned pages for the device, if there is one. With `for_peer`, or on iWARP for
-    /// writing, the peer can be given access once. Context: may sleep, but does not wait for a
-    /// program.
+    /// writing, the peer can be given access once. Context: may sleep, but not for a program.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
 pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
 
-/// First of SDP's service IDs. The port is added to this value (IBA Annex A4).
+/// First of SDP's service IDs. The service ID of a port is this value plus the port (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;
 
 /// Number of retries of a message for which no receive buffer is posted: unlimited.

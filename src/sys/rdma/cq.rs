@@ -3,11 +3,10 @@
 //! Completion queues.
 //!
 //! A [`Cq`] is a completion queue, polled by [`Cq::take`] and armed by [`Cq::arm`]. Only this type
-//! tracks whether the queue is armed. Drivers differ if completions exist at arming: some arm and
+//! tracks whether the queue is armed. If completions exist at arming, drivers differ: some arm and
 //! report the completions, some report them without arming, and some arm and call back at once. All
 //! drivers call back for the next completion after an arming call that reports no completions. The
-//! queue counts as armed only if arming reports no completions; otherwise it is polled and armed
-//! again.
+//! queue counts as armed only if arming reports no completions; otherwise it is polled and rearmed.
 //!
 //! A queue serves one endpoint after another. Completions from [`Cq::end`] to [`Cq::begin`] are not
 //! notified.
@@ -33,8 +32,8 @@ const BATCH: usize = 8;
 const NEXT: u32 =
     c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
 
-/// Receiver of an endpoint's events. Context: any, usually with interrupts off and driver locks
-/// held.
+/// Receiver of an endpoint's events. Context: any, usually with interrupts disabled and driver
+/// locks held.
 pub(crate) trait EndpointEvents: Send + Sync + 'static {
     /// Notifies the endpoint of completions of sends (`sent`) or receives, which may have been
     /// polled already. The function must not poll.

@@ -43,8 +43,7 @@ struct Device {
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
     /// Held while a software device resets a QP. rxe polls until the QP's tasks have finished. Many
-    /// resets at once, or one with a rescuer thread's priority, would keep these tasks from
-    /// running.
+    /// resets at once, or one in a rescuer thread, would keep these tasks from running.
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,
@@ -165,7 +164,7 @@ impl DeviceRef {
 
     /// Returns true if a port supports connections in the given network namespace.
     pub(crate) fn can_connect(&self, port: u32, net: &Net) -> bool {
-        // SAFETY: By the invariants the device is registered, with that port; the namespace is
+        // SAFETY: By the invariants the device is registered, with this port; the namespace is
         // alive.
         self.has_port(port) && unsafe { c::sdp_h_can_connect(self.raw(), port, net.as_raw()) }
     }
@@ -197,8 +196,7 @@ impl DeviceRef {
         Ok(index)
     }
 
-    /// Returns the maximum number of RDMA READs in flight of a QP, at most 4 as responder and as
-    /// initiator.
+    /// Returns the maximum number of RDMA READs in flight per QP: at most 4 in each direction.
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 4)).unwrap_or(0)
@@ -321,8 +319,8 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         }),
         GFP_KERNEL,
     )?;
-    // INVARIANT: `uses` begins with 1: this use. `ib_core` calls `remove` before it frees the
-    // device.
+    // INVARIANT: `uses` begins with 1, for this `DeviceRef`. `ib_core` calls `remove` before it
+    // frees the device.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
         end::<C>(device);

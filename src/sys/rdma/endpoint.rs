@@ -4,7 +4,7 @@
 //!
 //! An [`Endpoint`] is one end of a connection at the device: the QP, its own PD (so that no other
 //! connection's peer can reach its registered memory), a CQ for receives, a CQ for sends, and the
-//! memory.
+//! posted memory.
 
 use super::super::bindings as c;
 use super::super::debug::debug;

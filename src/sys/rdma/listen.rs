@@ -156,7 +156,7 @@ impl Incoming<'_> {
         Ok(id)
     }
 
-    /// Reverses the adoption: the callback's decision counts again.
+    /// Reverses the adoption: the callback decides on the id again.
     ///
     /// # Errors
     ///

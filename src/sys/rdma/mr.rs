@@ -34,9 +34,9 @@ pub(crate) struct Key {
 #[derive(Clone, Copy)]
 enum Access {
     None,
-    /// The addresses of the mapped pages and this new key are written to the region.
+    /// The region contains the addresses of the mapped pages and a new key.
     Prepared(Key),
-    /// The peer may have access by this key, which the posted registration uses.
+    /// The peer may have access by the key of the posted registration.
     Registered(Key),
 }
 

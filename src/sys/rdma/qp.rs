@@ -19,8 +19,8 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Pause between attempts to destroy a QP if the destruction cannot be retried later.
 const PAUSE: Delta = Delta::from_millis(100);
-/// Code of the delay after which the peer repeats a message that found no buffer (IBA table 45):
-/// 0.64 ms.
+/// Code of the delay after which the peer repeats a message that found no receive buffer (IBA table
+/// 45): 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
 /// Handle of a QP that may have been destroyed.

@@ -154,7 +154,7 @@ impl ReceiveQueue {
             let wc = self.parts.cq.take()?;
             // SAFETY: The id of a receive is a number, not a pointer; both are plain bits.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
-            // an earlier number is of an earlier QP that used this CQ
+            // a lower number belongs to an earlier QP that used the CQ
             if let Some(index) = number.checked_sub(self.parts.first) {
                 break (wc, index);
             }

@@ -52,8 +52,7 @@ macro_rules! read_once {
 /// Writes a field that `read_once` reads (`WRITE_ONCE`).
 macro_rules! write_once {
     ($self:ident . $field:ident = $v:expr) => {
-        // SAFETY: By the invariants the field lives as long as `self`; its readers tolerate
-        // changes.
+        // SAFETY: By the invariants the field lives as long as `self`; readers tolerate changes.
         unsafe { core::ptr::write_volatile(&raw mut (*$self.raw()).$field, $v) }
     };
 }

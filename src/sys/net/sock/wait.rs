@@ -30,8 +30,7 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// Returns the event number for [`SockCore::sleep`]. Call this function before checking the
-    /// condition.
+    /// Returns the event number for [`SockCore::sleep`]; the caller then checks the condition.
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -189,7 +188,7 @@ impl SockCore {
     }
 }
 
-/// Returns the result of a sleep that ended by a signal or with this much of `timeout` left.
+/// Returns the result of a sleep that ended by a signal (`left` < 0) or with `left` jiffies left.
 pub(in crate::sys::net) fn slept(left: isize, timeout: isize) -> Result<isize> {
     match left {
         ..0 => Err(interrupted(timeout)),

@@ -51,7 +51,7 @@ impl SendCompletion {
 enum WrKind {
     #[default]
     Message,
-    /// A message with that many bytes of payload from a block was sent.
+    /// A message with this number of payload bytes from a block.
     BlockMessage(u32),
     /// A probe, whose completion is not reported.
     Probe,

@@ -63,8 +63,7 @@ impl<T: Send + 'static> SendQueue<T> {
         self.queue_send(message, list, flags, WrKind::Message, None)
     }
 
-    /// Queues a message with payload from a block, not from `message`; it completes like a
-    /// transfer.
+    /// Queues a message with payload from a block, which completes like a transfer.
     ///
     /// # Errors
     ///
