@@ -29,7 +29,7 @@
 
 /*
  * Protocol of AF_INET and AF_INET6 for socket(AF_INET, SOCK_STREAM, IPPROTO_SDP). The socket uses
- * SDP if the peer replies by SDP, else TCP. The module parameter ipproto sets the number.
+ * SDP if the peer replies by SDP, else TCP. The module parameter ipproto sets the protocol number.
  */
 #define IPPROTO_SDP		257
 

@@ -2,9 +2,9 @@
 
 //! connect(2): the active side.
 //!
-//! connect(2) starts the [`Resolver`] for address and route. [`resolved`] handles its result, posts
-//! the first receive buffers and sends the Hello in the connection manager's request. [`replied`]
-//! handles the HelloAck, [`refused`] an errno.
+//! connect(2) starts the [`Resolver`] for address and route. [`resolved`] handles the resolver's
+//! result, posts the first receive buffers and sends the Hello in the connection manager's request.
+//! [`replied`] handles the HelloAck, [`refused`] an errno.
 
 use super::release::{connecting, fail, release_transport, unreachable_error};
 use super::{bind, close, local, netns};

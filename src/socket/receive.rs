@@ -114,7 +114,7 @@ impl Call<'_> {
                 return Ok(());
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
-            // Before the end of the call: poll, as completions may be pending unnotified. Before a
+            // Before the end of the call: poll for completions without a notification. Before a
             // wait on a local connection: register for the peer's notification.
             if over != is_local && !looked {
                 looked = true;

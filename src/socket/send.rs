@@ -142,7 +142,7 @@ fn queue_all(
 }
 
 /// Queues a copy of the next bytes, as many as fit a chunk and at most `most`, and sends. `space`:
-/// there is space, as found by [`Call::find`].
+/// result of [`Call::find`].
 ///
 /// Errors: `EFAULT`, and those of [`make`] and [`commit`]. `message` counts the queued bytes.
 #[inline(always)] // a call would cost the first attempt 2 % of a small send

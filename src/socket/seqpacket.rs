@@ -94,7 +94,7 @@ impl Rest<'_, '_> {
     }
 
     /// Moves the next bytes to `to`, as many as fit; only the header if a block follows. Returns
-    /// their number, or `EFAULT`.
+    /// the number of bytes moved, or `EFAULT`.
     fn take(&mut self, to: &mut [u8]) -> Result<usize> {
         let n = to.len().min(self.chunk());
         let to = to.get_mut(..n).unwrap_or_default();
@@ -309,8 +309,8 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
 
 /// Copies the first message, of which all bytes have arrived, and removes it unless the call peeks.
 /// Drops the bytes that exceed the caller's buffer. `reads`: the message is in an advert of the
-/// peer behind its header. `None`: the advert is refused or cancelled, and the peer sends its bytes
-/// as Data.
+/// peer behind its header. `None`: the advert is refused or cancelled, and its bytes arrive as
+/// Data.
 fn take(
     sk: &SdpSock,
     lock: &mut Locked<'_>,

@@ -92,8 +92,7 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 /*
- * Filled in by registration.rs: [0] is for IPv4, [1] is for IPv6, and [2] and [3] are for
- * IPPROTO_SDP.
+ * Filled in by registration.rs: [0] is for IPv4, [1] for IPv6, [2] and [3] for IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
 extern struct proto_ops sdp_h_ops[4];

@@ -122,7 +122,8 @@ impl Memory {
         // SAFETY: The function has no requirements except on the context, which the caller ensures.
         let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
         let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
-        // INVARIANT: Allocated above and all zero; if `Arc::new` fails, the block's drop frees it.
+        // INVARIANT: The memory was allocated above and is all zero; if `Arc::new` fails, the
+        // block's drop frees it.
         let block = Arc::new(Block { start, size }, gfp)?;
         // INVARIANT: The block is new, and no other function makes a `Memory` of it.
         Ok(Memory { block })

@@ -45,8 +45,7 @@ pub(crate) struct Pages {
     offset: u32,
     len: u32,
     written: bool,
-    /// Set if the caller passes memory as pages, or for kernel pages: they are referenced, not
-    /// pinned.
+    /// Set if the caller passes memory as pages, or for kernel pages, which are only referenced.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -87,8 +86,7 @@ impl Pages {
             return Err(EINVAL);
         }
         self.reserve(n)?;
-        // SAFETY: There is space for `n` pages, and `n` pages of `other` are pinned during the
-        // call.
+        // SAFETY: There is space for `n` pages, and `n` pages of `other` stay pinned.
         let ret = unsafe {
             c::sdp_h_make_pages(
                 self.pages.as_mut_ptr(),
@@ -129,8 +127,7 @@ impl Pages {
     }
 
     /// Copies `len` bytes from `offset` on to a receive call, and advances the call. Does not wait
-    /// for the call's memory. Returns the number of bytes, fewer if a page of the call is not
-    /// present.
+    /// for the call's memory. Returns the number of bytes, fewer if a page is absent.
     ///
     /// # Safety
     ///
@@ -182,7 +179,7 @@ impl Pages {
         })
     }
 
-    /// Starts listing pages pinned for sending: [`Pages::are_ours`] counts only these pins.
+    /// Starts listing pages pinned for sending: [`Pages::are_ours`] counts only listed pins.
     pub(crate) fn count_pins() {
         COUNTED.store(true, Relaxed);
     }
@@ -204,9 +201,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`: the bytes are not program memory (a kernel caller, as for splice(2)), or no
-    /// bytes are left. `EFAULT`: pages cannot be pinned or accessed; a copy may still succeed.
-    /// `ENOMEM`.
+    /// `EOPNOTSUPP`: the bytes are not program memory (as for splice(2)), or no bytes are left.
+    /// `EFAULT`: pages cannot be pinned or accessed; a copy may still succeed. `ENOMEM`.
     ///
     /// # Safety
     ///

@@ -97,8 +97,8 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 
 /*
  * Finds the next bytes without a gap, up to `most`, of a kernel caller that passes pages, as
- * io_uring does for registered buffers. Takes a reference to each page and stores it in `pages`, if
- * not NULL.
+ * io_uring does for registered buffers. Takes a reference to each page, stored in `pages` if not
+ * NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int capacity, unsigned int *offset, unsigned int *taken)

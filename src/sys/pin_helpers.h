@@ -18,7 +18,7 @@ struct sdp_h_sent {
 	struct list_head	entry;
 	struct mm_struct	*mm;		/* only compared */
 	struct page		**pages;
-	bool			moving;		/* being pinned or unpinned */
+	bool			moving;		/* set while pages are pinned or unpinned */
 	unsigned int		ranges;		/* 0: not listed */
 	struct {
 		unsigned long	start;

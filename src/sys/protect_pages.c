@@ -32,7 +32,7 @@ static struct bucket *bucket_of(const struct mm_struct *mm)
 	return &buckets[hash_ptr(mm, ilog2(ARRAY_SIZE(buckets)))];
 }
 
-/* Lists memory that has ranges: `moving` unless its pages are pinned. */
+/* Lists memory that has ranges; sets `moving` unless the pages are pinned. */
 void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 {
 	struct bucket *bucket = bucket_of(sent->mm);

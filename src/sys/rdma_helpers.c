@@ -323,8 +323,7 @@ static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 
 /*
  * rdma_cm gives each id a port of ip_local_port_range: each port once for one host, and never the
- * last one again. Ids of this module neither listen nor connect; if no port is left, they share
- * one.
+ * last one again. Ids of this module neither listen nor connect, and share a port if none is left.
  */
 static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 {

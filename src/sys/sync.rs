@@ -31,8 +31,8 @@ impl Drop for Exclusive {
 /// Defines a module with a static mutex, which the kernel can only initialise at run time: `lock()`
 /// takes the mutex, and fails before `start()`. The content of the mutex is never dropped.
 ///
-/// The kernel crate has no type for this, because the in-place initialisation of locks differs
-/// between kernel series.
+/// The kernel crate has no type for a static mutex, because the in-place initialisation of locks
+/// differs between kernel series.
 macro_rules! late_mutex {
     ($(#[$doc:meta])* mod $name:ident, $lock:ident: $guarded:ty = $value:expr) => {
         $(#[$doc])*

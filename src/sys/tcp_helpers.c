@@ -26,8 +26,8 @@ static struct inet_protosw *protosw(struct list_head *at)
 }
 
 /*
- * Returns the holder of the number. The list's head is not exported, but always precedes TCP's
- * entry, which is permanent and first.
+ * Returns the protocol entry that holds the number. The list's head is not exported, but always
+ * precedes TCP's entry, which is permanent and first.
  */
 static struct inet_protosw *holder(struct inet_protosw *me, int number)
 {

@@ -14,7 +14,7 @@
 /* A watched range of a process's address space. */
 struct sdp_h_watch {
 	struct mmu_interval_notifier mni;	/* mni's sequence changes under idle_lock */
-	unsigned long		seq;		/* sequence at the start, until a change */
+	unsigned long		seq;		/* sequence at the start of the watch */
 	struct list_head	idle;		/* in idle_list */
 	unsigned long		pages;		/* pages of idle memory while in idle_list */
 	void			(*give_up)(struct sdp_h_watch *w);

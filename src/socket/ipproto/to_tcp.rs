@@ -26,7 +26,7 @@ pub(super) fn hand_to_tcp(
     }
     tcp.take_file(sk);
     namespace.count(|s| s.count_outcome(why));
-    // precedes the change of phase, after which waiting calls continue
+    // must precede the change of phase, after which waiting calls continue
     namespace.became_tcp(sk);
     {
         let mut c = sk.connection();

@@ -2,11 +2,11 @@
 
 //! Ports of a network namespace and their holders.
 //!
-//! SDP has its own port space, in which families 27 and 28 share one table. The rules are those of
-//! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
+//! SDP has its own port space, in which families 27 and 28 share one table. The rules for ports are
+//! TCP's (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
 //!
 //! A port that connect(2) has chosen is shared by connections to different destinations, whose TCP
-//! sockets hold the same port number in TCP. TCP can use a shared port again once its last holder
+//! sockets hold the same port number in TCP. TCP can reuse a shared port once its last holder
 //! releases it.
 
 use crate::conn::SdpSock;
@@ -292,7 +292,7 @@ impl Ports {
         }
     }
 
-    /// Marks a socket as switched to TCP. While it connects, its port and destination stay
+    /// Marks a socket as switched to TCP. While the socket connects, its port and destination stay
     /// reserved: a peer must not see two connections from one address and port.
     pub(in crate::socket) fn crossed(&mut self, id: usize) {
         self.let_go_of_tcp(id);

@@ -97,9 +97,9 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 }
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
-// Their socks and descriptors belong to this family (made by `create` or `Sock::child`, or by
-// `inet_create` and `init`) and are in use during the call. The SAFETY comments of callbacks rely
-// on these rules.
+// The callbacks' socks and descriptors belong to this family (made by `create` or `Sock::child`, or
+// by `inet_create` and `init`) and are in use during the call. The SAFETY comments of callbacks
+// rely on these rules.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: The core passes a descriptor that was released before, or that has no users.
@@ -379,7 +379,7 @@ unsafe fn setsockopt_by_sdp<T: Family>(
         }
     });
     if at_socket && matches!(name as u32, c::SO_SNDBUF | c::SO_SNDBUFFORCE) {
-        // the core wakes only pollers, but callers may also sleep
+        // the core wakes only pollers, but send calls may also wait for space
         sk.wake();
     }
     r

@@ -15,7 +15,7 @@ use kernel::prelude::*;
 pub(crate) struct IpRoute {
     pub(crate) source: Address,
     /// Index of the outgoing interface. For a local address, this is the interface that has the
-    /// address. Packets to a local address count as received by that interface, not by lo.
+    /// address. Packets to a local address count as received by the address's interface, not by lo.
     pub(crate) ifindex: u32,
     /// True if the destination is an address of this namespace.
     pub(crate) is_local: bool,

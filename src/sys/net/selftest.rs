@@ -29,8 +29,7 @@ pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let sock = match NonNull::new(sk) {
         None => Err(ENOTCONN.into()),
         Some(_) if !ours => Err(EAFNOSUPPORT.into()),
-        // SAFETY: A socket with the module's operations has a sock of the module's family, and
-        // holds the sock.
+        // SAFETY: A socket with the module's operations holds a sock of the module's family.
         Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
     };
     // SAFETY: The lookup holds the file.

@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn splice_read<T: Family>(
             return count(result) as isize;
         }
     }
-    // calls recvmsg of the family, or TCP's recvmsg once TCP has the open file
+    // calls recvmsg of the family, or TCP's recvmsg once TCP has the open file.
     // SAFETY: The core passes an open file.
     unsafe { c::copy_splice_read(file, position, pipe, to.left, flags) }
 }

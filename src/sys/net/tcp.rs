@@ -3,8 +3,8 @@
 //! The TCP socket beneath a socket of `IPPROTO_SDP`.
 //!
 //! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` besides its own sock, from socket(2) to
-//! close(2). [`Tcp`] refers to that socket during a call on the descriptor ([`Descriptor::tcp`]),
-//! or while the caller holds the mutex of [`SockCore::decide`], which close(2) takes.
+//! close(2). [`Tcp`] refers to the TCP socket during a call on the descriptor
+//! ([`Descriptor::tcp`]), or under the mutex of [`SockCore::decide`], which close(2) takes.
 
 use super::super::address::{self, Address, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
@@ -230,7 +230,7 @@ impl<'a> Tcp<'a> {
     pub(crate) fn was_connected(&self) -> bool {
         // SAFETY: By the invariants the socket is alive, and its sock is TCP's.
         let sk = unsafe { (*self.socket).sk.cast::<c::tcp_sock>() };
-        // the count includes the SYN once the peer has acknowledged it
+        // the count includes the SYN once the peer has acknowledged it.
         // SAFETY: By the invariants the socket is alive; the kernel reads the field by READ_ONCE.
         unsafe { ptr::read_volatile(&raw const (*sk).bytes_acked) != 0 }
     }
@@ -299,7 +299,7 @@ pub(crate) struct DecisionLock<'a> {
 }
 
 impl SockCore {
-    /// Takes the lock, which must be taken before the socket lock. May sleep.
+    /// Takes the decision lock, which must be taken before the socket lock. May sleep.
     pub(crate) fn decide(&self) -> DecisionLock<'_> {
         // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };

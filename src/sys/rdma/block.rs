@@ -138,8 +138,8 @@ impl<T> Block<T> {
             Some(sg) => sg,
             none => none.insert(mapper.sg_mapping()?),
         };
-        // SAFETY: By the invariants the pages are not shared. `change` does not modify them while
-        // an `sg` exists.
+        // SAFETY: By the invariants the pages are not shared. `change` does not modify the pages
+        // while an `sg` exists.
         unsafe { sg.map(pages, direction)? };
         match for_peer || sg.needs_sink() {
             true => sg.describe(),
@@ -154,8 +154,7 @@ impl<T> Block<T> {
         }
     }
 
-    /// Ends the access of peer and device, unpins the pages and releases the device. Context:
-    /// process, sleeps.
+    /// Ends access by peer and device, unpins the pages and releases the device. Context: sleeps.
     pub(crate) fn release(&mut self) {
         if let (Some(mut sg), Some(mapper)) = (self.sg.take(), &self.mapper) {
             sg.unmap();

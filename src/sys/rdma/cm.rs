@@ -56,8 +56,8 @@ pub(crate) struct RequestParameters<'a> {
 ///
 /// # Invariants
 ///
-/// Unless `given_back`, the id is alive until [`Drop`] destroys it. Its context is in `_events`,
-/// which does not change.
+/// Unless `given_back`, the id is alive until [`Drop`] destroys it. The id's context is in
+/// `_events`, which does not change.
 pub(crate) struct OwnedCmId {
     connection: CmId,
     /// Set once a REP may have been sent.

@@ -47,7 +47,7 @@ struct Device {
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,
-    /// Completed by the drop of the last use.
+    /// Completed when the last use is dropped.
     #[pin]
     unused: Opaque<completion>,
 }
@@ -56,7 +56,7 @@ impl Device {
     /// Waits for the end of all uses. Returns false if the uses last longer than `ms`. Context:
     /// process, uninterruptible: `ib_core` does not let a removal fail.
     fn wait_unused(&self, ms: u32) -> bool {
-        // SAFETY: Initialised with the device, and pinned.
+        // SAFETY: The completion was initialised with the device, and is pinned.
         unsafe { wait_for_completion_timeout(self.unused.get(), milliseconds(ms)) != 0 }
     }
 }
@@ -84,7 +84,7 @@ impl Clone for DeviceRef {
 impl Drop for DeviceRef {
     fn drop(&mut self) {
         if self.0.uses.end() {
-            // SAFETY: Initialised with the device, which `self` keeps.
+            // SAFETY: The completion was initialised with the device, which `self` keeps.
             unsafe { complete_all(self.0.unused.get()) }
         }
     }
@@ -164,7 +164,7 @@ impl DeviceRef {
 
     /// Returns true if a port supports connections in the given network namespace.
     pub(crate) fn can_connect(&self, port: u32, net: &Net) -> bool {
-        // SAFETY: By the invariants the device is registered, with this port; the namespace is
+        // SAFETY: By the invariants the device is registered and has the port; the namespace is
         // alive.
         self.has_port(port) && unsafe { c::sdp_h_can_connect(self.raw(), port, net.as_raw()) }
     }
@@ -241,8 +241,8 @@ pub(crate) trait Client: 'static {
 #[repr(transparent)]
 struct ClientCell(UnsafeCell<c::ib_client>);
 
-// SAFETY: The thread that set `REGISTERED` writes the contents before it registers the client. From
-// then on only `ib_core` accesses the contents, by its own rules.
+// SAFETY: The thread that set `REGISTERED` writes the contents before it registers the client.
+// After the registration only `ib_core` accesses the contents, by its own rules.
 unsafe impl Sync for ClientCell {}
 
 static CLIENT: ClientCell = ClientCell(UnsafeCell::new({

@@ -62,7 +62,7 @@ impl ListenId {
         if device.is_iwarp() {
             for (place, ip) in this.ids.iter_mut().zip(iw_cm::ANY) {
                 let id = iw_cm::listen(device, on_iw_request::<L>, ip, service as u16, tcp_port)?;
-                // SAFETY: Made above, and destroyed by `Drop`. INVARIANT: The id listens.
+                // SAFETY: The id was made above, and `Drop` destroys it. INVARIANT: The id listens.
                 *place = id.map(|id| unsafe { CmId::new(RawId::Iw(id)) });
             }
         } else {
@@ -82,8 +82,8 @@ impl ListenId {
 impl Drop for ListenId {
     fn drop(&mut self) {
         for id in self.ids.iter().flatten() {
-            // SAFETY: By the invariants this listen has not ended. The last call waits for
-            // callbacks.
+            // SAFETY: By the invariants this listen has not ended. The call that ends the last
+            // listen waits for callbacks.
             unsafe { id.destroy() };
         }
     }
@@ -213,7 +213,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         return ENOMEM.to_errno();
     };
     if why != reason::CONSUMER {
-        // The error is ignored: `ib_cm` then rejects with the consumer's reason, by the next line.
+        // An error is ignored, since `ib_cm` then rejects with the consumer's reason (next line).
         let _ = incoming.id.reject(why);
     }
     // Destroys the id. `ib_cm` first rejects an unanswered request with the consumer's reason.

@@ -140,7 +140,7 @@ impl Mapper {
             area.unmap(&device);
             ENOMEM
         })?;
-        // INVARIANT: The slot `place` stores the area. If the `Arc` fails, the area is dropped.
+        // INVARIANT: The slot `place` stores the area. If `Arc::new` fails, the area is dropped.
         let mapping = Mapping {
             mapper: self.clone(),
             place,

@@ -259,7 +259,8 @@ impl QueuePair {
 
             let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
             attr.max_rd_atomic = reads_out;
-            // the peer chose the retry count; rxe treats 7 as unlimited, `ack_time` limits it
+            // the peer chose the retry count; rxe treats 7 as unlimited, so `ack_time` limits
+            // retries
             attr.retry_cnt = match self.device.is_rxe() {
                 true => 7,
                 false => attr.retry_cnt.min(6),

@@ -218,8 +218,7 @@ impl RouteId {
 
 impl Drop for RouteId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the id is alive and owned. `rdma_destroy_id` waits for
-        // callbacks.
+        // SAFETY: By the invariants the id is alive and owned. The call waits for callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
         // The context is a field, so the compiler drops it after this function.
     }

@@ -21,8 +21,7 @@ impl UseCount {
         UseCount(Atomic::new(0))
     }
 
-    /// Adds the first use; the caller ensures that no use exists. Users see the caller's earlier
-    /// writes.
+    /// Adds the first use; the caller ensures that no use exists. Users see all earlier writes.
     pub(super) fn begin(&self) {
         self.0.xchg(1, Full);
     }

@@ -101,7 +101,7 @@ fn release() -> Option<Text> {
     }
     let mut release = Text::default();
     for c in names.release.iter().take_while(|c| **c != 0) {
-        // The release may become part of a path.
+        // The release of the kernel may become part of a path.
         let c = char::from(*c as u8);
         release.write_char(if c == '/' { '_' } else { c }).ok()?;
     }

@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     if let Some(settings) = active().filter(|_| stream && ip && tcp) {
         if let Some(fd) = sdp::socket(domain, kind) {
             if settings.uniform == Some(Mode::Sdp) {
-                // connections by io_uring do not pass `connect`
+                // io_uring connects without a call of `connect`
                 let _ = sdp::set_route(fd, Mode::Sdp);
             }
             return fd;

@@ -11,11 +11,11 @@
 //! # Rules for the code
 //!
 //! A signal handler may call the replaced functions, as may a child between vfork(2) and execve(2),
-//! malloc, and other libraries before the constructors have run. So none of these functions
-//! allocates or locks, and each reaches the C library's own function by a pointer that the
-//! constructor has looked up. Only the constructor, which reads the rules, needs memory. A thread
-//! may be cancelled in connect(2), which unwinds the stack, so the functions are `C-unwind` and
-//! hold no resource during connect(2).
+//! malloc, and other libraries before the constructors have run. Therefore none of the replaced
+//! functions allocates or locks, and each reaches the C library's own function by a pointer that
+//! the constructor has looked up. Only the constructor, which reads the rules, needs memory. A
+//! thread may be cancelled in connect(2), which unwinds the stack, so the functions are `C-unwind`
+//! and hold no resource during connect(2).
 
 #![warn(unsafe_op_in_unsafe_fn)]
 // The tests use parts of the library; with the replaced functions the test would preload itself.

@@ -9,7 +9,7 @@
 //!
 //! * root's log file is in `/var/log`, whatever directory the rules name;
 //! * the file `NAME` of another user is `/tmp/NAME.UID/log`, and `DIR/NAME` is `DIR/NAME.UID/log`.
-//!   That user has to own the directory, and no other user may write to it;
+//!   The user has to own `NAME.UID`, and no other user may write to the directory;
 //! * a program with more rights than its caller writes to no file: its messages go to syslog.
 
 use crate::settings::{self, Level, Settings};
@@ -257,7 +257,7 @@ mod tests {
             sys::close(open(path, user).unwrap());
             assert!(dir.join(format!("x.log.{user}/log")).is_file());
         } else {
-            // Tries as another user, who does not own files of root.
+            // Tries to open as another user, who does not own files of root.
             assert_eq!(open(path, 4242), Err(libc::EPERM));
             assert!(dir.join("x.log.4242").is_dir());
         }

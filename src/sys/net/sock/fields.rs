@@ -105,7 +105,7 @@ impl SockCore {
         }
     }
 
-    /// Returns true if the program has set this size or address (`SOCK_*_LOCK`).
+    /// Returns true if the program has set the size or address of `bit` (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
         // setsockopt(2) and bind(2) change these bits; a stale value only acts like an earlier read
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
