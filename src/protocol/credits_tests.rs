@@ -9,7 +9,7 @@ fn credits_follow_the_formula() {
     assert_eq!(send.take(), 1);
     assert_eq!(send.take(), 2);
     assert_eq!(send.credits(), 62);
-    // The peer had received the first message and posted its buffer again.
+    // The peer has received the first message and posted its buffer again.
     assert_eq!(send.update(1, 64), Ok(()));
     assert_eq!(send.credits(), 63);
     assert_eq!(send.update(2, 63), Ok(()));
@@ -90,7 +90,7 @@ fn buffers_once_advertised_stay_so() {
     assert_eq!(receive.credits(), 0);
 }
 
-/// Returns the receive window after `messages` messages, of `posted` initial credits.
+/// Returns a receive window with `posted` initial credits, after `messages` messages.
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The protocol core of `ib_sdp`, built for the host so that it can be tested there.
+//! Protocol core of `ib_sdp`, built as a host crate for the tests.
 //!
-//! The kernel module compiles the same sources as its module `protocol`. This file exists for cargo
-//! only, and repeats the lints of the kernel build.
+//! The kernel module compiles the same sources as its module `protocol`. Only cargo uses `lib.rs`,
+//! which repeats the lints of the kernel build.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The Sockets Direct Protocol itself (IBA Annex A4): no clock, no I/O, no locks.
+//! State machine of the Sockets Direct Protocol (IBA Annex A4), without clock, I/O or locks.
 //!
-//! [`message`] parses and encodes the eighteen messages. [`Connection`] is the state of one end of
-//! a connection: messages and offers in, messages and events out.
+//! [`message`] parses and encodes the eighteen messages. A [`Connection`] is the state of one end
+//! of a connection. Its inputs are messages and offers; its outputs are messages and events.
 //!
 //! ```text
 //! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]
 //! HelloAck::parse(...)        -> Result<HelloAck, Malformed>    HelloAck::encode -> [u8; 196]
 //!
-//! Connection::new(&Parameters)              what Hello and HelloAck said
-//!   .receive(bytes, length)  -> Result<Received, Violation>     one message that came
-//!   .transmit(&Offer)        -> Transmit                        the next message to post
-//!   .shutdown_send()                                            DisConn behind the queue
-//!   .resize_receive(new_size, old_posted)                       answer to ReceiveSizeRequested
-//!   zero copy: the order of calls is at the top of connection/mod.rs
+//! Connection::new(&Parameters) from Hello and HelloAck .receive(bytes, length) -> Result<Received,
+//!   Violation> a message that has arrived .transmit(&Offer) -> Transmit the next message to post
+//!   .shutdown_send() DisConn behind the queue .resize_receive(new_size, old_posted) answer to
+//!   ReceiveSizeRequested zero copy: the order of calls is at the top of connection/mod.rs
 //! ```
 //!
-//! Everything here uses `core` only and `super::` paths, because the sources are built twice: as a
-//! module of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, which
-//! has the tests. Nothing from the wire can cause a panic: headers are read from fixed-size arrays
-//! at offsets that the compiler checks, and sequence numbers and sizes are added only by wrapping,
+//! The code uses only `core`, and `super::` paths, because the sources are built twice: as a module
+//! of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, which has the
+//! tests. No input from the wire can cause a panic: headers are read from fixed-size arrays at
+//! offsets that the compiler checks, and sequence numbers and sizes are added only by wrapping,
 //! saturating or checked arithmetic.
 
 #![cfg_attr(

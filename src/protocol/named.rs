@@ -2,7 +2,7 @@
 
 //! Enums with counters and names for their variants.
 
-/// An enum without fields, with `ALL`, `index()` and `name()`.
+/// Defines an enum without fields, with `ALL`, `index()` and `name()`.
 macro_rules! named_enum {
     (
         $(#[$meta:meta])*

@@ -2,9 +2,9 @@
 
 //! Messages of `SOCK_SEQPACKET` in the stream of a connection.
 //!
-//! Before each message the stream has a header of four bytes, big-endian: the length of the message
-//! without the header, and [`RECORD`] if the message ends a record (`MSG_EOR`). A message has at
-//! least one byte, and at most the MaxMessage of its receiver.
+//! Each message follows a header of four bytes, big-endian: the length of the message without the
+//! header, and [`RECORD`] if the message ends a record (`MSG_EOR`). A message has at least one
+//! byte, and at most the MaxMessage of its receiver.
 
 use super::Violation;
 
@@ -14,7 +14,7 @@ pub const RECORD_HEADER: usize = 4;
 /// Largest MaxMessage that a sender uses.
 pub const MAX_MESSAGE: u32 = 2 << 20;
 
-/// Bit of the header: the message ends a record.
+/// Bit of the header that marks the end of a record.
 const RECORD: u32 = 1 << 31;
 
 /// Header of a message.
@@ -27,13 +27,13 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Writes the header.
+    /// Encodes the header.
     pub const fn encode(&self) -> [u8; RECORD_HEADER] {
         let bit = if self.ends_record { RECORD } else { 0 };
         (self.len & !RECORD | bit).to_be_bytes()
     }
 
-    /// Reads the header.
+    /// Parses a header.
     pub const fn parse(bytes: [u8; RECORD_HEADER]) -> Self {
         let word = u32::from_be_bytes(bytes);
         RecordHeader {
@@ -55,15 +55,15 @@ pub struct Records {
     have: usize,
     /// Number of bytes of the last message that have not arrived.
     left: u32,
-    /// Number of whole messages that are not read.
+    /// Number of whole messages that no call has read.
     whole: usize,
-    /// Set while a call READs the first message from an advert, and has taken its header.
+    /// Set while a call READs the first message from an advert, after taking the message's header.
     is_read: bool,
 }
 
 impl Records {
-    /// Makes the state of a connection with the MaxMessage of both ends. `None` for a stream, whose
-    /// MaxMessage is 0.
+    /// Creates the state of a connection with the MaxMessage of both ends. Returns `None` for a
+    /// stream, whose MaxMessage is 0.
     pub fn new(own_most: u32, peer_most: u32) -> Option<Self> {
         (own_most > 0).then_some(Records {
             own_most,
@@ -86,12 +86,8 @@ impl Records {
         self.peer_most
     }
 
-    /// Counts the next bytes of the stream.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation::Record`]: a message without bytes, or longer than MaxMessage. After the error
-    /// none of `bytes` completes a message.
+    /// Counts the next bytes of the stream. Fails with [`Violation::Record`] for a message without
+    /// bytes, or longer than MaxMessage. After the error, none of `bytes` completes a message.
     pub fn arrived(&mut self, mut bytes: &[u8]) -> Result<(), Violation> {
         let mut whole = self.whole;
         while let Some((first, rest)) = bytes.split_first() {
@@ -118,12 +114,12 @@ impl Records {
         Ok(())
     }
 
-    /// Returns true if a message has arrived in part.
+    /// Returns true if a message has arrived only in part.
     pub fn is_within(&self) -> bool {
         self.have > 0 || self.left > 0
     }
 
-    /// Returns true if a whole message has arrived that is not read to its end.
+    /// Returns true if a whole message has arrived, and is not read to its end.
     pub fn has_arrived(&self) -> bool {
         self.whole > 0
     }
@@ -145,12 +141,12 @@ impl Records {
         self.is_read
     }
 
-    /// A call takes the header of the message that the stream [awaits](Self::awaits).
+    /// Records that a call takes the header of the message that the stream [awaits](Self::awaits).
     pub fn begin_read(&mut self) {
         self.is_read = true;
     }
 
-    /// Returns true if a call that has begun to read the first message has to wait for its end.
+    /// Returns true if a call that reads the first message has to wait for the message's end.
     pub fn awaits_end(&self) -> bool {
         self.is_read && self.whole == 0
     }

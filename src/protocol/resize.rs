@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive buffers that grow during the connection: ChRcvBuf and ChRcvBufAck.
+//! Growth of receive buffers during the connection: ChRcvBuf and ChRcvBufAck.
 //!
-//! Implementations disagree about the value in both messages: it does or does not include the 16
-//! bytes of BSDH. The OFED family means the payload; no other implementation grows buffers on
-//! request. So this end sends the payload size in a ChRcvBufAck, and uses 16 bytes less than a
-//! peer's ChRcvBufAck contains, which is safe in both cases.
+//! Implementations disagree about the size in both messages, which does or does not include the 16
+//! bytes of BSDH. In the OFED family, the size is the payload only; no other implementation grows
+//! buffers on request. So this end sends the payload size in a ChRcvBufAck, and uses 16 bytes less
+//! than a peer's ChRcvBufAck contains. The latter is safe in both cases.
 //!
-//! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once: its
-//! larger buffers are posted after the current ones, whose number is in the reply. A message longer
-//! than its receive buffer ends the connection.
+//! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once, and
+//! posts larger buffers after the current ones, whose number is in the reply. A message longer than
+//! its receive buffer ends the connection.
 
 use super::credits::after;
 use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// Score of full messages that triggers a ChRcvBuf. A full message with more bytes queued after it
-/// adds two, any other message subtracts one. A few sends of several messages each reach this
-/// score; sends of one message never do.
+/// Score of full messages that triggers a ChRcvBuf. A full message that is followed by queued bytes
+/// adds two, and any other message subtracts one. A few sends of several messages reach the score;
+/// sends of one message never do.
 const SUSTAINED: u8 = 16;
 
 /// Divisor of the desired size for a first request: many connections never need a larger size.
 const MIDDLE: u32 = 8;
 
-/// Receive buffers of this end, which the peer may request to grow.
+/// Receive buffers of this end, whose growth the peer may request.
 #[derive(Clone, Debug)]
 pub(super) struct LocalBuffers {
     /// Size with BSDH that was announced to the peer.
@@ -34,16 +34,16 @@ pub(super) struct LocalBuffers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalState {
-    /// No request.
+    /// No request is pending.
     Idle,
-    /// A ChRcvBuf has arrived; the owner has not decided yet.
+    /// A ChRcvBuf has arrived, and the owner has not decided yet.
     Asked,
     /// The new size is decided. The ChRcvBufAck is sent once `smaller` more buffers are used up.
     Decided { size: u32, smaller: u16 },
 }
 
 impl LocalBuffers {
-    /// Makes the state of buffers with the size in this end's Hello or HelloAck.
+    /// Creates the state of buffers with the size in this end's Hello or HelloAck.
     pub(super) fn new(size: u32) -> Self {
         LocalBuffers {
             size,
@@ -62,7 +62,7 @@ impl LocalBuffers {
         }
     }
 
-    /// Handles a ChRcvBuf. Returns true if the owner must decide. While an earlier decision is
+    /// Handles a ChRcvBuf. Returns true if the owner must decide. While an earlier request is
     /// pending, its ChRcvBufAck replies to both requests.
     pub(super) fn size_requested(&mut self) -> bool {
         let new = self.state == LocalState::Idle;
@@ -72,7 +72,7 @@ impl LocalBuffers {
         new
     }
 
-    /// Sets the size to reply with. Without a pending request the call does nothing.
+    /// Sets the size for the reply. Without a pending request, the call has no effect.
     pub(super) fn decide(&mut self, size: u32, smaller: u16) {
         if self.state == LocalState::Asked {
             let grows = size > self.size;
@@ -98,32 +98,32 @@ impl LocalBuffers {
     }
 }
 
-/// The peer's receive buffers, which this end may request to grow.
+/// The peer's receive buffers, whose growth this end may request.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteBuffers {
-    /// Payload bytes of a Data message.
+    /// Maximum number of payload bytes in a Data message.
     payload: u32,
-    /// Largest size to request; 0: none.
+    /// Largest size to request, or 0 to request none.
     desired: u32,
-    /// Largest number of bytes recently ready to send at a time.
+    /// Largest number of bytes that were recently ready to send at a time.
     wanted: u32,
-    /// Larger payload of a Data message, valid after the message with this MSeq.
+    /// Larger maximum payload of a Data message, valid after the message with this MSeq.
     larger: Option<(u32, u32)>,
     state: RemoteState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemoteState {
-    /// Score of full messages ([`SUSTAINED`]).
+    /// No request is sent yet. Contains the score of full messages ([`SUSTAINED`]).
     Counting(u8),
-    /// A ChRcvBuf is outstanding; `middle`: for less than the desired size.
+    /// A ChRcvBuf is outstanding, for less than the desired size if `middle`.
     Asked { middle: bool },
     /// The reply has arrived, or no request is needed.
     Settled,
 }
 
 impl RemoteBuffers {
-    /// Makes the state of buffers of `size` bytes with BSDH; `desired` is the size to request.
+    /// Creates the state of buffers of `size` bytes with BSDH. `desired` is the size to request.
     pub(super) fn new(size: u32, desired: u32) -> Self {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
@@ -175,15 +175,15 @@ impl RemoteBuffers {
         }
     }
 
-    /// Records the MSeq of the last message sent; larger buffers may follow that message.
+    /// Records the MSeq of the last message sent, after which larger buffers may follow.
     pub(super) fn sent(&mut self, mseq: u32) {
         if let Some((payload, _)) = self.larger.take_if(|(_, last)| !after(*last, mseq)) {
             self.payload = payload;
         }
     }
 
-    /// Handles a ChRcvBufAck; ignores one without a request. `last`: MSeq of the last message that
-    /// may still arrive in a smaller buffer.
+    /// Handles a ChRcvBufAck, unless it arrives without a request. `last` is the MSeq of the last
+    /// message that may still arrive in a smaller buffer.
     pub(super) fn answered(&mut self, size: u32, last: Option<u32>) {
         let RemoteState::Asked { middle } = self.state else {
             return;

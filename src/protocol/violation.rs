@@ -12,13 +12,13 @@ macro_rules! violations {
         /// and traces.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation {
-            /// The bytes are no valid message.
+            /// The bytes are not a valid message.
             Malformed(Malformed),
             $($(#[$doc])* $name,)*
         }
 
         impl Violation {
-            /// All reasons except the malformed ones.
+            /// All reasons except those of [`Malformed`].
             const OTHERS: [Violation; [$($text),*].len()] = [$(Violation::$name),*];
 
             /// Returns a one-word name for statistics and traces.
@@ -35,57 +35,57 @@ macro_rules! violations {
 violations! {
     /// The message is longer than the announced receive buffers.
     TooLong = "too_long",
-    /// MSeq is not the successor of the previous message's.
+    /// MSeq is not the successor of the previous message's MSeq.
     Sequence = "sequence",
-    /// More messages than receive buffers were announced.
+    /// More messages arrived than receive buffers were announced.
     CreditsOverrun = "credits_overrun",
-    /// MSeqAck of a message that was never sent.
+    /// MSeqAck acknowledges a message that this end never sent.
     AckBeyondSent = "ack_beyond_sent",
-    /// MSeqAck lower than an earlier one.
+    /// MSeqAck is lower than an earlier MSeqAck.
     AckBackwards = "ack_backwards",
-    /// Stream bytes or an advert after the peer's DisConn.
+    /// Stream bytes or an advert arrived after the peer's DisConn.
     AfterDisConn = "after_disconn",
-    /// A second DisConn.
+    /// A second DisConn arrived.
     SecondDisConn = "second_disconn",
-    /// Data while a source advert of the same direction was unfinished.
+    /// Data arrived while a source advert of the same direction was unfinished.
     DataDuringAdvert = "data_during_advert",
-    /// DisConn while a source advert was unfinished.
+    /// DisConn arrived while a source advert was unfinished.
     DisConnDuringAdvert = "disconn_during_advert",
-    /// SrcAvail in Buffered mode, or with payload in Pipelined mode.
+    /// SrcAvail arrived in Buffered mode, or with payload in Pipelined mode.
     SrcAvailMode = "srcavail_mode",
-    /// SrcAvail beyond the number that may be outstanding.
+    /// SrcAvail exceeds the number of adverts that may be outstanding.
     SrcAvailLimit = "srcavail_limit",
-    /// SrcAvail that leaves nothing to read.
+    /// SrcAvail leaves no bytes to read.
     SrcAvailSize = "srcavail_size",
-    /// SrcAvail of a block that goes beyond the last address.
+    /// SrcAvail advertises a block beyond the last address.
     SrcAvailRange = "srcavail_range",
-    /// SrcAvail after a SrcAvailCancel that was not answered.
+    /// SrcAvail arrived after a SrcAvailCancel without a reply.
     SrcAvailDuringCancel = "srcavail_during_cancel",
-    /// RdmaRdCompl of more bytes than were advertised.
+    /// RdmaRdCompl reports more bytes than were advertised.
     RdmaRdComplSize = "rdmardcompl_size",
-    /// SinkAvail while the half that it concerns is not Pipelined.
+    /// SinkAvail arrived for a half that is not Pipelined.
     SinkAvailMode = "sinkavail_mode",
-    /// SinkAvail beyond the number that may be outstanding.
+    /// SinkAvail exceeds the number of adverts that may be outstanding.
     SinkAvailLimit = "sinkavail_limit",
-    /// SinkAvail of a block without a byte.
+    /// SinkAvail advertises an empty block.
     SinkAvailSize = "sinkavail_size",
-    /// SinkAvail of a block that goes beyond the last address.
+    /// SinkAvail advertises a block beyond the last address.
     SinkAvailRange = "sinkavail_range",
-    /// SinkAvail from a sink that held a source advert.
+    /// SinkAvail arrived from a sink that held a source advert.
     SinkAvailDuringAdvert = "sinkavail_during_advert",
-    /// SinkAvail after a SinkAvailCancel that was not answered.
+    /// SinkAvail arrived after a SinkAvailCancel without a reply.
     SinkAvailDuringCancel = "sinkavail_during_cancel",
-    /// SinkAvail with an impossible number of messages.
+    /// SinkAvail contains an impossible number of messages (NonDiscards).
     NonDiscards = "non_discards",
-    /// RdmaWrCompl of more bytes than were advertised.
+    /// RdmaWrCompl reports more bytes than were advertised.
     RdmaWrComplSize = "rdmawrcompl_size",
-    /// ModeChange that is no transition from the current mode, or that only this end may make.
+    /// ModeChange is invalid in the current mode, or only this end may send it.
     ModeChange = "mode_change",
-    /// RdmaWrCompl without a SinkAvail.
+    /// RdmaWrCompl arrived without a SinkAvail.
     UnexpectedRdmaWrCompl = "unexpected_rdmawrcompl",
-    /// SinkCancelAck without a SinkAvailCancel.
+    /// SinkCancelAck arrived without a SinkAvailCancel.
     UnexpectedSinkCancelAck = "unexpected_sinkcancelack",
-    /// SuspCommAck without a SuspComm.
+    /// SuspCommAck arrived without a SuspComm.
     UnexpectedSuspCommAck = "unexpected_suspcommack",
     /// A message in a `SOCK_SEQPACKET` stream is empty, too long, cut by the stream's end, or
     /// contains an urgent byte.
@@ -97,7 +97,7 @@ named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Malformed {
-        /// Fewer bytes than the headers of the message need.
+        /// The message is shorter than its headers.
         Short = "short",
         /// The BSDH's Len differs from the number of received bytes.
         Length = "length",
@@ -107,17 +107,17 @@ named_enum! {
         HelloInStream = "hello_in_stream",
         /// A message type without payload arrived with payload.
         UnexpectedPayload = "unexpected_payload",
-        /// OOB_PRES in a message other than Data, or without payload.
+        /// OOB_PRES is set in a message other than Data, or without payload.
         OutOfBand = "out_of_band",
-        /// ModeChange to a mode that does not exist.
+        /// ModeChange contains a mode that does not exist.
         Mode = "mode",
-        /// Hello or HelloAck of a major version other than 2.
+        /// Hello or HelloAck has a major version other than 2.
         Version = "version",
-        /// Hello whose IP version is neither 4 nor 6.
+        /// The IP version of a Hello is neither 4 nor 6.
         IpVersion = "ip_version",
-        /// Hello or HelloAck that allows no advert at all.
+        /// Hello or HelloAck allows no adverts.
         MaxAdverts = "max_adverts",
-        /// A receive buffer too small for the headers, or larger than any RC message.
+        /// The receive buffers are too small for the headers, or larger than any RC message.
         ReceiveSize = "receive_size",
     }
 }

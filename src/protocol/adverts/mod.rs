@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Zero copy: adverts of both ends, in both halves of a connection (IBA Annex A4).
+//! Adverts of both ends for zero copy, in both halves of a connection (IBA Annex A4).
 //!
 //! | accessed by | half we send (we are the source) | half we receive (we are the sink) |
 //! |---|---|---|
 //! | sink | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
 //! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, its cancel |
 //!
-//! Each half has either source adverts or sink adverts outstanding. If the two kinds cross, the
+//! In each half, either source adverts or sink adverts are outstanding. If the two kinds cross, the
 //! sink adverts win: the sink drops the source adverts without a reply, and a valid sink advert
-//! shows the source that all its adverts were dropped.
+//! shows the source that all source adverts were dropped.
 //!
 //! [`super::connection`] contains the calls of the owner.
 //!
 //! # Other implementations
 //!
-//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, after it
-//! has shown support for source adverts. An OFED peer gets no advert while one of the peer's
+//! A peer that announces MaxAdverts 1 counts as OFED. An OFED peer gets one source advert at a
+//! time, after it has shown support for source adverts. It gets none while one of the peer's
 //! adverts is outstanding, or while the peer may take an advert for Data ([`StaleRecord`]). An OFED
 //! peer gets no sink advert and no ModeChange. Messages of an OFED peer are handled like those of
 //! any peer: any number of inline bytes, several reports, and refusals at any time are valid.
 //!
 //! GEN2, which cannot connect because of its major version 1, ignores a SendSm that does not reply
-//! to a cancel. This end sends a SendSm without a cancel only if the owner refuses or cannot read;
-//! otherwise it sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the
-//! owner detects large blocks.
+//! to a cancel. Without a cancel, this end sends a SendSm only if the owner refuses or cannot read,
+//! and otherwise sends reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored,
+//! since the owner itself detects large blocks.
 
 mod own;
 mod peer_sinks;
@@ -39,7 +39,7 @@ pub(super) use self::stale_record::StaleRecord;
 
 use super::message::Block;
 
-/// Maximum number of the peer's adverts of each kind that are kept: MaxAdverts with zero copy.
+/// Maximum number of kept adverts of the peer, for each kind: MaxAdverts with zero copy.
 pub const MAX_ADVERTS: usize = 16;
 
 impl Block {
@@ -49,7 +49,7 @@ impl Block {
         self.address.checked_add(last.into()).is_some()
     }
 
-    /// Removes up to `bytes` bytes from the front. Returns their number.
+    /// Removes up to `bytes` bytes from the front. Returns the number of removed bytes.
     fn advance(&mut self, bytes: u32) -> u32 {
         let bytes = bytes.min(self.size);
         self.address = self.address.saturating_add(bytes.into());

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Outstanding adverts of this end, and their cancel.
+//! Outstanding adverts of this end, and the cancel of these adverts.
 //!
 //! # Source adverts: blocks of this end's stream that the peer may read by RDMA
 //!
 //! An advert is finished when the peer has reported all its bytes (RdmaRdCompl). A refusal or the
-//! reply to a cancel (SendSm) returns all of them unfinished: the peer reads no more of them.
-//! MSeqAck identifies the advert that a report is about: a report that does not cover the oldest
-//! advert is about an earlier one and stale. While nothing is outstanding, every report is stale.
+//! reply to a cancel (SendSm) returns all unfinished adverts, which the peer stops reading. MSeqAck
+//! identifies the advert that a report is about: a report that does not cover the oldest advert is
+//! about an earlier advert, and stale. While no advert is outstanding, every report is stale.
 //!
 //! # Sink adverts: blocks of this end's readers' memory that the peer may write by RDMA
 //!
-//! The adverts return in order, each with the bytes written (RdmaWrCompl), or empty because Data
-//! arrived instead. All adverts return empty when the peer confirms a cancel (SinkCancelAck), ends
-//! its stream or leaves Pipelined mode.
+//! Sink adverts return in order, each with the bytes written (RdmaWrCompl), or empty because Data
+//! arrived instead. All sink adverts return empty when the peer confirms a cancel (SinkCancelAck),
+//! ends its stream or leaves Pipelined mode.
 //!
 //! ## Data that crosses a sink advert
 //!
-//! The source may send Data before it receives a sink advert. Both ends detect this by counting
-//! (NonDiscards, `docs/protocol.md`): the source counts the messages with payload that it sends,
-//! the sink those that it receives. A message with payload that finds sink adverts outstanding
-//! voids the oldest of them and is not counted; its bytes go to the reader of that advert. Each
-//! SinkAvail contains the sink's count. The source accepts the advert if its own count is equal. If
-//! the source's count is higher, the advert was void on arrival. The source then drops the advert
-//! and subtracts one message from its count. A source that has accepted a sink advert and sends
-//! Data nevertheless voids its oldest advert and does not count the message.
+//! The source may send Data before it receives a sink advert. Both ends detect such Data by
+//! counting (NonDiscards, `docs/protocol.md`): the source counts sent messages with payload, and
+//! the sink counts received ones. A message with payload that finds sink adverts outstanding voids
+//! the oldest one and is not counted. The message's bytes go to the reader of that advert. Each
+//! SinkAvail contains the sink's count. The source accepts the advert if the source's own count is
+//! equal. If the source's count is higher, the advert was void on arrival. Then the source drops
+//! the advert and subtracts one message from the count. A source that has accepted a sink advert
+//! and sends Data nevertheless voids its oldest advert and does not count the message.
 //!
-//! A block must hold the payload of any message that voids it, so it holds the largest payload.
+//! A block has space for the largest payload, since any message may void the block.
 
 use super::super::credits::after;
 use super::super::Violation;
@@ -40,11 +40,11 @@ const OWN_ADVERTS: usize = 8;
 enum Cancel {
     No,
     Due,
-    /// The cancel is sent and adverts are outstanding.
+    /// The cancel is sent, and adverts are still outstanding.
     Sent,
 }
 
-/// Adverts that the peer may be accessing, oldest first.
+/// Adverts that the peer may be accessing, with the oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Own<T: Copy + Default> {
     adverts: Queue<T, OWN_ADVERTS>,
@@ -64,7 +64,8 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent: no cancel, and fewer than `limit` outstanding.
+    /// Returns true if another advert may be sent: no cancel is pending, and fewer than `limit`
+    /// adverts are outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -74,7 +75,7 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.push(advert);
     }
 
-    /// Removes the oldest advert. A cancel ends with the last one.
+    /// Removes the oldest advert. The removal of the last advert ends a cancel.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let oldest = self.adverts.pop();
         if self.adverts.is_empty() {
@@ -109,12 +110,12 @@ impl<T: Copy + Default> Own<T> {
     }
 }
 
-/// One advert that the peer may be reading.
+/// Advert that the peer may be reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnSource {
     mseq: u32,
     size: u32,
-    /// Bytes that the peer has received, including those inside the SrcAvail.
+    /// Number of bytes that the peer has received, including bytes inside the SrcAvail.
     done: u32,
 }
 
@@ -152,8 +153,8 @@ impl OwnSources {
         Ok((finished || size > 0).then_some((size, finished)))
     }
 
-    /// Handles a SendSm. Returns the number of bytes of the oldest advert that the peer has, `None`
-    /// for a stale SendSm. The peer has received nothing of the other adverts.
+    /// Handles a SendSm. Returns the number of bytes of the oldest advert that the peer has, or
+    /// `None` for a stale SendSm. The peer has received nothing of the other adverts.
     pub(crate) fn refused(&mut self, mseq_ack: u32) -> Option<u32> {
         let oldest = *self.adverts.first()?;
         if after(oldest.mseq, mseq_ack) {
@@ -176,7 +177,7 @@ impl OwnSources {
     }
 }
 
-/// The outstanding adverts, by their sizes.
+/// Sizes of the outstanding sink adverts.
 pub(crate) type OwnSinks = Own<u32>;
 
 impl OwnSinks {

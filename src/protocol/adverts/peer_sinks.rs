@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sink adverts of the peer: blocks of its readers' memory that this end may write by RDMA.
+//! Sink adverts of the peer: memory of the peer's readers that this end may write by RDMA.
 //!
 //! **Writing.** This end writes the oldest block from its start, reports the bytes written by
-//! RdmaWrCompl, and continues with the next block. A report is never early, since messages arrive
-//! after the WRITEs posted before them. Written blocks stay in the queue until they are reported.
+//! RdmaWrCompl, and continues with the next block. A report is never early, since a message arrives
+//! after the WRITEs that were posted before it. Written blocks stay in the queue until reported.
 //!
 //! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others stay
 //! valid. This end does not write to void blocks, nor to any block advertised before the peer had
-//! received that Data. The reader would have to move the bytes, so it takes the blocks back when it
-//! receives the Data. The peer cancels void blocks, or further Data voids them.
+//! received the Data. The reader would have to move bytes in such blocks, so it takes the blocks
+//! back when the Data arrives. The peer cancels void blocks, or further Data voids them.
 //!
-//! **Void adverts.** Counting identifies the adverts that Data of this end has crossed: see
-//! [`super::own`]. Adverts that crossed a change from Pipelined to Combined are void as well:
-//! the peer drops them when it receives the ModeChange. Messages with payload after the change find
-//! no advert at the peer and void none.
+//! **Void adverts.** Counting identifies the adverts that Data of this end has crossed
+//! ([`super::own`]). Adverts that crossed a change from Pipelined to Combined are void as well: the
+//! peer drops them when it receives the ModeChange. Messages with payload after the change find no
+//! advert at the peer and void none.
 
 use super::super::credits::after;
 use super::super::message::{Block, SinkAvail};
@@ -27,32 +27,32 @@ use super::MAX_ADVERTS;
 struct Left {
     /// MSeq of the ModeChange that permits adverts.
     mseq: u32,
-    /// Messages with payload sent since that ModeChange.
+    /// Number of messages with payload sent since the ModeChange.
     since: u32,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
-    /// The rests to write. The size of a complete block is the number of written bytes.
+    /// Unwritten rests of the blocks. The size of a complete block is the number of written bytes.
     adverts: Queue<Block, MAX_ADVERTS>,
-    /// Number of the oldest adverts that are written and not yet reported.
+    /// Number of adverts at the front that are written and not yet reported.
     complete: usize,
-    /// Number of the oldest adverts that the peer sent before it had received all Data.
+    /// Number of adverts at the front that the peer sent before it had received all Data.
     doubtful: usize,
-    /// Bytes written to the first advert that is not complete.
+    /// Number of bytes written to the first incomplete advert.
     written: u32,
     /// True if a SinkCancelAck is due.
     confirmation: bool,
-    /// Messages with payload sent that voided no sink advert.
+    /// Number of sent messages with payload that voided no sink advert.
     non_discards: u32,
-    /// MSeq of the last message with payload, or of a later one that the peer has acknowledged.
+    /// MSeq of the last message with payload, or of a later message that the peer has acknowledged.
     last: u32,
     left: Option<Left>,
     limit: u16,
 }
 
 impl PeerSinks {
-    /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
+    /// Creates an empty queue. `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16) -> Self {
         PeerSinks {
             adverts: Queue::new(),
@@ -67,7 +67,7 @@ impl PeerSinks {
         }
     }
 
-    /// Returns true if there are blocks that may be written.
+    /// Returns true if the queue contains blocks that may be written.
     pub(crate) fn held(&self) -> bool {
         self.adverts.len() > self.complete
     }
@@ -76,13 +76,13 @@ impl PeerSinks {
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.left = self.left.filter(|left| after(left.mseq, mseq_ack));
         if !after(self.last, mseq_ack) {
-            // a valid number, and never so old that it appears to be in the future
+            // keeps `last` a valid number that is never so old that it seems to lie in the future
             self.last = mseq_ack;
         }
     }
 
-    /// Handles a SinkAvail. Returns true if the block may be written to, false if it is void.
-    /// `pipelined`: the sending half is in Pipelined mode.
+    /// Handles a SinkAvail. Returns true if the block may be written to, or false if it is void.
+    /// `pipelined` is true if the sending half is in Pipelined mode.
     pub(crate) fn advertised(
         &mut self,
         advert: &SinkAvail,
@@ -122,7 +122,7 @@ impl PeerSinks {
         Ok(true)
     }
 
-    /// Returns the address to write to next.
+    /// Returns the address and size of the memory to write next.
     pub(crate) fn next(&self) -> Option<Block> {
         if self.doubtful > self.complete {
             return None;
@@ -130,7 +130,7 @@ impl PeerSinks {
         self.adverts.get(self.complete).copied()
     }
 
-    /// Returns the bytes that may still be written.
+    /// Returns the number of bytes that may still be written.
     pub(crate) fn bytes(&self) -> u32 {
         let written = self.complete.max(self.doubtful);
         let open = self.adverts.iter().skip(written);
@@ -147,7 +147,7 @@ impl PeerSinks {
         }
     }
 
-    /// Closes the block that is being written to. Returns true if there was a current block.
+    /// Closes the block that is being written. Returns true if such a block existed.
     pub(crate) fn finish(&mut self) -> bool {
         let written = core::mem::take(&mut self.written);
         match self.adverts.get_mut(self.complete) {
@@ -160,7 +160,7 @@ impl PeerSinks {
         }
     }
 
-    /// Returns the bytes to report of the oldest block.
+    /// Returns the number of bytes to report for the oldest block.
     pub(crate) fn report_due(&self) -> Option<u32> {
         let oldest = self.adverts.first().filter(|_| self.complete > 0)?;
         Some(oldest.size)
@@ -214,7 +214,7 @@ impl PeerSinks {
         (self.complete, self.doubtful) = (0, 0);
     }
 
-    /// Returns true if there is nothing to write or report, and the peer has acknowledged every
+    /// Returns true if no bytes are left to write or report, and the peer has acknowledged every
     /// change to Combined.
     pub(crate) fn may_leave(&self) -> bool {
         self.adverts.is_empty() && !self.confirmation && self.left.is_none()
@@ -230,7 +230,7 @@ impl PeerSinks {
 mod tests {
     use super::*;
 
-    /// This end may send no payload during a long series of WRITEs.
+    /// Tests a long series of WRITEs, during which this end sends no payload.
     #[test]
     fn payload_is_never_too_long_ago() {
         let mut sinks = PeerSinks::new(16);

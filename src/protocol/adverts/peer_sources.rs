@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Source adverts of the peer: blocks of its stream that this end may read by RDMA, or refuse.
+//! Source adverts of the peer: blocks of the peer's stream that this end may READ, or refuse.
 //!
 //! **Reports.** A RdmaRdCompl is about the oldest unfinished advert. So an advert stays in the
-//! queue until its last report is sent, and a report never covers two adverts. A report waits while
-//! READs of its advert are in flight, because these bytes are part of the report.
+//! queue until the last report about it is sent, and a report never covers two adverts. A report
+//! waits while READs of the advert are in flight, because the report includes their bytes.
 //!
-//! **Refusal.** A SendSm refuses all adverts of the peer, both those received before the SendSm and
-//! those that cross it. MSeqAck identifies the adverts that cross: a message of the peer whose
-//! MSeqAck covers the SendSm was sent after it. Before a SendSm this end starts no new READ, waits
-//! for the READs in flight, and reports their bytes. If these reports cover all bytes, no SendSm is
-//! needed.
+//! **Refusal.** A SendSm refuses all adverts that the peer sent before it received the SendSm,
+//! including adverts that cross the SendSm. MSeqAck identifies the crossing adverts: a message of
+//! the peer whose MSeqAck covers the SendSm was sent later. Before a SendSm, this end starts no new
+//! READ, waits for the READs in flight, and reports their bytes. If these reports cover all bytes,
+//! no SendSm is needed.
 //!
-//! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. The cancel needs no
+//! **Cancel.** A SrcAvailCancel causes the same steps, even without a reader. The cancel needs no
 //! reply if all bytes are reported or a SendSm has crossed the cancel. While READs are in flight,
-//! MSeqAck stays below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not
-//! complete. See [`PeerSources::acknowledgement`].
+//! MSeqAck stays below the MSeq of the cancel, as in GEN2, which shows the source that the cancel
+//! is not complete ([`PeerSources::acknowledgement`]).
 
 use super::super::credits::after;
 use super::super::message::{Block, Mode};
@@ -23,14 +23,14 @@ use super::super::Violation;
 use super::queue::Queue;
 use super::MAX_ADVERTS;
 
-/// One advert that may be read.
+/// Advert that this end may read.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerSource {
-    /// Bytes that no READ covers.
+    /// Rest of the block that no READ covers.
     rest: Block,
-    /// Bytes of READs in flight.
+    /// Number of bytes of READs in flight.
     reading: u32,
-    /// Bytes read and not yet reported.
+    /// Number of bytes read and not yet reported.
     done: u32,
 }
 
@@ -38,23 +38,23 @@ struct PeerSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     No,
-    /// The bytes left after the READs in flight will be refused.
+    /// The bytes that remain after the READs in flight will be refused.
     Wanted,
-    /// A SendSm with this MSeq is sent and not acknowledged.
+    /// A SendSm with this MSeq is sent, and not yet acknowledged.
     Sent(u32),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSources {
     adverts: Queue<PeerSource, MAX_ADVERTS>,
-    /// True if the owner can read adverts; otherwise each is refused on arrival.
+    /// True if the owner can read adverts; otherwise each advert is refused on arrival.
     readable: bool,
     refusal: Refusal,
     /// MSeq of a SrcAvailCancel without a reply.
     cancel: Option<u32>,
     /// True once a READ of the current adverts was posted.
     begun: bool,
-    /// Adverts that the peer counts as outstanding.
+    /// Number of adverts that the peer counts as outstanding.
     outstanding: u16,
     /// Maximum number of adverts that this end announced.
     limit: u16,
@@ -63,7 +63,7 @@ pub(crate) struct PeerSources {
 }
 
 impl PeerSources {
-    /// Makes an empty queue; `limit` is the MaxAdverts that this end announced.
+    /// Creates an empty queue. `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16, readable: bool) -> Self {
         PeerSources {
             adverts: Queue::new(),
@@ -81,7 +81,7 @@ impl PeerSources {
         self.outstanding > 0
     }
 
-    /// Returns true if there are adverts that are neither finished nor refused.
+    /// Returns true if any advert is neither finished nor refused.
     pub(crate) fn held(&self) -> bool {
         self.outstanding() && !matches!(self.refusal, Refusal::Sent(_))
     }
@@ -155,13 +155,13 @@ impl PeerSources {
         }
     }
 
-    /// Returns the address to read next.
+    /// Returns the address and size of the memory to read next.
     pub(crate) fn next(&self) -> Option<Block> {
         let open = self.adverts.iter().filter(|_| self.refusal == Refusal::No);
         open.map(|a| a.rest).find(|rest| rest.size > 0)
     }
 
-    /// Returns the bytes that may still be read.
+    /// Returns the number of bytes that may still be read.
     pub(crate) fn bytes(&self) -> u32 {
         let open = self.adverts.iter().filter(|_| self.refusal == Refusal::No);
         open.fold(0, |sum: u32, a| sum.saturating_add(a.rest.size))
@@ -194,10 +194,10 @@ impl PeerSources {
         self.adverts.iter().any(|a| a.reading > 0)
     }
 
-    /// Returns the MSeqAck to send; `received` is the MSeq of the last received message.
+    /// Returns the MSeqAck to send. `received` is the MSeq of the last received message.
     ///
-    /// While MSeqAck is held back, this end must not send a message that the peer could see as
-    /// crossing one of its own: no stream bytes, adverts or mode changes.
+    /// While MSeqAck is held back, this end must not send stream bytes, adverts or mode changes,
+    /// which would seem to the peer to cross its own messages.
     pub(crate) fn acknowledgement(&self, received: u32) -> u32 {
         match self.cancel {
             Some(mseq) if self.reading() => mseq.wrapping_sub(1),
@@ -205,7 +205,7 @@ impl PeerSources {
         }
     }
 
-    /// Returns the bytes to report of the oldest advert; 0: none.
+    /// Returns the number of bytes to report for the oldest advert.
     pub(crate) fn report_due(&self) -> u32 {
         match self.adverts.first() {
             Some(oldest) if oldest.reading == 0 => oldest.done,
@@ -213,7 +213,7 @@ impl PeerSources {
         }
     }
 
-    /// Returns true if a report of the oldest advert can wait for a later one.
+    /// Returns true if a report of the oldest advert can wait for a later report.
     pub(crate) fn report_can_wait(&self) -> bool {
         let more = self.adverts.first().is_some_and(|a| a.rest.size > 0);
         more && self.refusal == Refusal::No
@@ -224,8 +224,8 @@ impl PeerSources {
         self.cancel.is_some()
     }
 
-    /// Handles stream bytes after a cancel without a reply: the peer no longer waits for the reply.
-    /// The cancel stays pending if read bytes are not reported yet.
+    /// Handles stream bytes after a cancel without a reply, which show that the peer no longer
+    /// waits. The cancel stays pending if read bytes are not reported yet.
     pub(crate) fn given_up(&mut self) {
         if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {
             self.nothing();
@@ -268,7 +268,8 @@ impl PeerSources {
     }
 
     /// Handles a change of the peer from Pipelined to Combined. The peer's adverts are void without
-    /// a reply, and it advertises the unread bytes again. The peer must have received all reports.
+    /// a reply, and the peer advertises the unread bytes again. The peer must have received all
+    /// reports.
     pub(crate) fn void(&mut self) -> Result<(), Violation> {
         let unknown = self.reading() || self.report_due() > 0 || self.reported.is_some();
         if self.outstanding() && unknown {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A queue in an array.
+//! Queue in an array.
 
 use core::ops::{Deref, DerefMut};
 
-/// Up to `N` items, oldest first, as a slice.
+/// Up to `N` items as a slice, with the oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Queue<T, const N: usize> {
     items: [T; N],
@@ -36,7 +36,7 @@ impl<T: Copy + Default, const N: usize> Queue<T, N> {
         Some(oldest)
     }
 
-    /// Drops all but the first `count`.
+    /// Drops all items except the first `count`.
     pub(super) fn truncate(&mut self, count: usize) {
         self.len = self.len.min(count);
     }

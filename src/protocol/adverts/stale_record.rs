@@ -2,28 +2,28 @@
 
 //! Detects when an OFED peer could take a SrcAvail for Data.
 //!
-//! OFED posts the last RdmaRdCompl of an advert while its record of the advert still exists, and
-//! sends its queue after the report. With two credits left the peer polls its receive queue in the
-//! same call, and takes a SrcAvail found in it for Data: the program reads the header and the
-//! inline byte. With more credits the peer does not poll. The peer's queue is empty unless it
-//! lacked credits. The peer posts receive buffers only after it has removed the record. So an
-//! increased sum of Bufs and MSeqAck shows that the call has returned.
+//! OFED posts the last RdmaRdCompl of an advert while OFED's record of the advert still exists, and
+//! then sends the queued messages. With two credits left, the peer polls its receive queue in the
+//! same call, and takes a SrcAvail in this queue for Data: the program reads the header and the
+//! inline byte. With more credits, the peer does not poll. Messages are queued only after a lack of
+//! credits. The peer posts receive buffers only after it has removed the record. So an increased
+//! sum of Bufs and MSeqAck shows that the call has returned.
 
 use super::super::credits::after;
 
 /// State that decides if the peer may still have a record of the last advert.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StaleRecord {
-    /// Sum of Bufs and MSeqAck in the report.
+    /// Sum of Bufs and MSeqAck in the last report.
     since: Option<u32>,
     /// Set if the peer had few credits after its last message.
     few: bool,
 }
 
 impl StaleRecord {
-    /// Handles a received message. `edge` is the sum of the message's Bufs and MSeqAck. `few`: the
-    /// message may have used up the peer's credits. `finished`: the message is an advert's last
-    /// report.
+    /// Handles a received message. `edge` is the sum of the message's Bufs and MSeqAck. `few` is
+    /// true if the message may have used up the peer's credits, and `finished` if the message is
+    /// the last report of an advert.
     pub(crate) fn received(&mut self, edge: u32, few: bool, finished: bool) {
         if finished && (few || self.few) {
             self.since = Some(edge);

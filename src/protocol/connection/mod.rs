@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One connection, from Hello and HelloAck to the end of both streams.
+//! State of one connection, from Hello and HelloAck to the end of both streams.
 //!
-//! # Zero copy: what the owner does
+//! # Zero copy: actions of the owner
 //!
 //! The owner makes all calls under the connection's lock. The owner posts a READ or WRITE under the
 //! same hold of the lock as the call that records it, and then the messages from
 //! [`Connection::transmit`]. The owner calls `transmit` again after every call and every received
-//! message. No step needs the caller that began the transfer: events concern the connection.
+//! message. No step needs the caller that began the transfer, since events concern the connection.
 //!
 //! ```text
 //! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
@@ -25,62 +25,64 @@
 //! ## Sending a block (SrcAvail)
 //!
 //! 1. Check [`can_advertise`](Connection::can_advertise); if false, copy. Pin the block, of
-//!    [`source_limit`](Connection::source_limit) bytes at most, and register it with a key of its
-//!    own for remote reading.
-//! 2. Offer the block as [`Offer::source`] when everything before it in the stream is in
-//!    [`Offer::queued`] or sent, and call [`transmit`](Connection::transmit) until it returns a
-//!    message of kind [`Mid::SrcAvail`](super::Mid::SrcAvail). The SrcAvail contains the block's
-//!    first [`payload`](Outgoing::payload) bytes (one or none) after its headers. Now the block is
-//!    *advertised*, and the bytes after it may be offered, including another block. Until
-//!    `transmit` returns the SrcAvail the owner may offer another block instead.
-//! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. If the event is
-//!    `finished`, the whole block has been sent and returns to the owner.
+//!    [`source_limit`](Connection::source_limit) bytes at most, and register the block with a key
+//!    of its own for remote reading.
+//! 2. Offer the block as [`Offer::source`] when all bytes before the block are in [`Offer::queued`]
+//!    or sent, and call [`transmit`](Connection::transmit) until the result is a message of kind
+//!    [`Mid::SrcAvail`](super::Mid::SrcAvail). The SrcAvail contains the block's first
+//!    [`payload`](Outgoing::payload) bytes (one or none) after the headers. Now the block is
+//!    *advertised*, and the bytes after the block may be offered, including another block. Until
+//!    `transmit` returns the SrcAvail, the owner may offer a different block instead.
+//! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. A `finished` event
+//!    means that the whole block has been sent, and returns the block to the owner.
 //! 4. [`Event::SourcesReturned`] returns *all* advertised blocks to the owner. `done` bytes of the
-//!    oldest one have been sent. The unread rest of that block and the other blocks are then again
-//!    before everything queued: copy them, or offer them again under new keys. (The peer may lack
-//!    zero copy, or its reader peeks.)
-//! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. One of the two events above
-//!    follows once the peer's kernel has replied; no block is advertised before that.
+//!    oldest one have been sent. The unread rest of the oldest block and the other blocks then
+//!    precede all queued bytes: the owner copies them, or offers them again under new keys. (The
+//!    peer may lack zero copy, or its reader peeks.)
+//! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. `SourceRead` or
+//!    `SourcesReturned` follows once the peer's kernel has replied. No block is advertised before
+//!    the reply.
 //!
-//! While a block is advertised, neither Data nor DisConn is sent: [`Stall::Adverts`]. An owner with
-//! urgent data after the block cancels. A peer that does not read never ends the wait, so senders
-//! need a time limit.
+//! While a block is advertised, neither Data nor DisConn is sent ([`Stall::Adverts`]). An owner
+//! with urgent data after the block cancels the advert. A peer that does not read never ends the
+//! wait, so senders need a time limit.
 //!
 //! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
-//! returns all advertised blocks; the peer has received nothing of these.
+//! returns all advertised blocks, of which the peer has received nothing.
 //!
-//! ## Reading a block of the peer's (RDMA READ)
+//! ## Reading a block of the peer (RDMA READ)
 //!
 //! 1. [`Event::SourceAdvert`] reports a block. The block's bytes follow the payload received so
-//!    far, so the reader first takes all payload.
-//! 2. [`source_advert`](Connection::source_advert) returns the place of the next bytes. Post a READ
-//!    of some bytes of the advert, call [`read_started`](Connection::read_started), and repeat: any
-//!    number of READs may be in flight, also of several adverts.
+//!    far, so the reader first consumes all payload.
+//! 2. [`source_advert`](Connection::source_advert) returns the address of the next bytes. Post a
+//!    READ of some bytes of the advert, call [`read_started`](Connection::read_started), and
+//!    repeat. Any number of READs of several adverts may be in flight.
 //! 3. When a READ has completed, call [`read_done`](Connection::read_done) and
 //!    [`transmit`](Connection::transmit), which reports to the peer. READs complete in the order
-//!    of posting. The bytes of a failed READ are lost, and the connection with them.
+//!    of posting. A failed READ loses its bytes, and thereby the connection.
 //! 4. A reader that cannot read (no memory, MSG_PEEK) calls
 //!    [`refuse_sources`](Connection::refuse_sources). READs in flight complete.
 //!
-//! If the peer cancels its adverts, `source_advert` returns `None` from then on. `transmit` sends
-//! the reply, also without a reader. While [`holds_sources`](Connection::holds_sources) is true,
-//! keep at least four receive buffers posted, however much is unread: an OFED peer needs three
-//! credits to cancel. (The peer sends no Data while it holds source adverts.)
+//! After the peer has cancelled its adverts, `source_advert` returns `None`. `transmit` sends the
+//! reply, even without a reader. While [`holds_sources`](Connection::holds_sources) is true, keep
+//! at least four receive buffers posted, however much is unread: an OFED peer needs three credits
+//! to cancel. (The peer sends no Data while it holds source adverts.)
 //!
 //! ## Receiving into a reader's memory (SinkAvail)
 //!
 //! 1. A reader waits and has read everything. If [`can_offer_sink`](Connection::can_offer_sink) is
 //!    true for the size of its block, which is at least [`least_sink`](Connection::least_sink), pin
-//!    and register it for remote writing. Offer the block as [`Offer::sink`], while nothing is
-//!    unread, until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
-//!    *advertised*. Further blocks may follow. The peer writes to these blocks in order, to each as
-//!    many bytes as it likes, so the owner of several has to join their bytes.
+//!    the block and register it for remote writing. Offer the block as [`Offer::sink`], while
+//!    nothing is unread, until `transmit` returns [`Mid::SinkAvail`](super::Mid::SinkAvail). Now
+//!    the block is *advertised*. Further blocks may follow. The peer writes to the blocks in order,
+//!    with any number of bytes in each, so the owner of several blocks has to join the bytes.
 //! 2. [`Event::SinkWritten`] returns the oldest block, which contains bytes of the stream.
-//! 3. [`Received::for_sink`] returns the oldest block for the payload of this message, which the
-//!    owner copies into it. (The peer had too little to send, or had not received the advert.)
+//! 3. [`Received::for_sink`] returns the oldest block, into which the owner copies the payload of
+//!    the message. (The peer had few bytes to send, or had not received the advert.)
 //! 4. [`Event::SinksReturned`] and [`Event::PeerClosed`] return all blocks, with no bytes written.
-//! 5. [`cancel_sinks`](Connection::cancel_sinks) ends the wait; one of these events follows. A
-//!    source advert of the peer causes no event meanwhile: the peer treats it as void.
+//! 5. [`cancel_sinks`](Connection::cancel_sinks) ends the wait, and one of the events above
+//!    follows. Until then, a source advert of the peer causes no event, since the peer treats such
+//!    an advert as void.
 //!
 //! The peer must have made its half Pipelined. Make this end's half Pipelined
 //! ([`set_pipelined`](Connection::set_pipelined)) when the first large block is sent.
@@ -88,26 +90,26 @@
 //! ## Sending to a reader's memory (RDMA WRITE)
 //!
 //! 1. [`Event::SinkAdvert`] reports a block. [`sink_advert`](Connection::sink_advert) returns the
-//!    place for the next bytes of the stream, so everything before them has to be sent.
-//! 2. Post the WRITE, and call [`written`](Connection::written), which counts these bytes as sent.
-//!    When the block is full, or the sender has no more bytes for now (`last`), the report is sent
-//!    and the peer's reader returns. The next block of the peer follows, if there is one.
-//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if the peer has blocks; each message
-//!    voids one block. Sending Data instead is right for few bytes, and for urgent ones. While the
-//!    peer has blocks, no block can be advertised: [`Stall::Adverts`].
-//! 4. The peer may cancel its blocks at any time: `sink_advert` then returns `None`.
+//!    address for the next bytes of the stream, so all earlier bytes must have been sent.
+//! 2. Post the WRITE, and call [`written`](Connection::written), which counts the written bytes as
+//!    sent. When the block is full, or the sender has no more bytes for now (`last`), the report is
+//!    sent and the peer's reader returns. If the peer has another block, that block is next.
+//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if the peer has blocks. Each such
+//!    message voids one block. Data is better than a WRITE for few bytes, and for urgent bytes.
+//!    While the peer has blocks, this end can advertise no block ([`Stall::Adverts`]).
+//! 4. The peer may cancel its blocks at any time. Then `sink_advert` returns `None`.
 //!
 //! ## When memory may be unpinned
 //!
 //! An advertised block may be unpinned once an event has returned it, even if its caller has ended
-//! earlier. If no reply arrives, or no task can wait for a reply, end the connection. Once the
-//! queue pair is in the error state and all its work requests are flushed, the peer can access no
-//! memory, and all blocks are the owner's again. The connection also ends after a
-//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. Always
-//! invalidate the key before unpinning the pages.
+//! earlier. If no reply arrives, or no task can wait for a reply, the owner ends the connection.
+//! Once the queue pair is in the error state and all its work requests are flushed, the peer can
+//! access no memory, and all blocks belong to the owner again. The connection also ends after a
+//! [`Violation`](super::Violation), an abort or a suspension, which cause no event. The owner
+//! always invalidates the key before it unpins the pages.
 //!
-//! Memory of an own READ, WRITE or SEND may be unpinned when the request has completed or was
-//! flushed.
+//! Memory of a READ, WRITE or SEND of this end may be unpinned when the request has completed or
+//! was flushed.
 
 mod receive;
 mod transmit;
@@ -121,30 +123,30 @@ use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS
 use super::message::Mode;
 use super::resize::{LocalBuffers, RemoteBuffers};
 
-/// Size of receive buffers by which an OFED peer shows that it supports zero copy.
+/// Size of receive buffers by which an OFED peer shows that the peer supports zero copy.
 const ZERO_COPY_RECEIVE_SIZE: u32 = 32784;
 
 /// Parameters fixed by Hello and HelloAck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Size in bytes with BSDH of this end's receive buffers, as announced.
+    /// Announced size in bytes with BSDH of this end's receive buffers.
     pub local_receive_size: u32,
     /// Size in bytes with BSDH of the peer's receive buffers: Hello's LocalRcvSz or HelloAck's
     /// ActRcvSz.
     pub remote_receive_size: u32,
     /// MaxAdverts that this end announces.
     pub local_max_adverts: u16,
-    /// MaxAdverts of the peer. 1: an OFED peer.
+    /// MaxAdverts of the peer; 1 means an OFED peer.
     pub remote_max_adverts: u16,
-    /// Receive buffers of this end in Hello or HelloAck. With fewer than three the peer cannot
-    /// send. Three buffers are slow, and fail if the peer also has three.
+    /// Number of receive buffers that this end's Hello or HelloAck announces. With fewer than
+    /// three, the peer cannot send. Three buffers are slow, and fail if the peer also has three.
     pub posted: u16,
-    /// Receive buffers of the peer in Hello or HelloAck: the initial credits, which may be 0.
+    /// Number of receive buffers in the peer's Hello or HelloAck: the initial credits, perhaps 0.
     pub credits: u16,
     /// Size in bytes with BSDH to request by ChRcvBuf under load, if above `remote_receive_size`.
     pub desired_remote_size: u32,
-    /// True if the owner uses adverts. Otherwise, adverts of the peer are refused on arrival, and
-    /// none are sent.
+    /// True if the owner uses adverts. Otherwise, this end refuses adverts on arrival, and sends
+    /// none.
     pub zero_copy: bool,
 }
 
@@ -152,25 +154,26 @@ pub struct Parameters {
 ///
 /// The owner calls [`receive`](Connection::receive) for every message, in the order of arrival, and
 /// [`transmit`](Connection::transmit) whenever something may have changed (bytes to send, a message
-/// received, a SEND completed, receive buffers posted), until it returns nothing to send. A message
-/// that `transmit` returns has its place in the sequence and must be posted, in that order.
+/// received, a SEND completed, receive buffers posted), until nothing is left to send. A message
+/// that `transmit` returns has its place in the sequence: the owner must post all messages, in the
+/// order of the calls.
 #[derive(Clone, Debug)]
 pub struct Connection {
     send: SendWindow,
     receive: ReceiveWindow,
-    /// Mode of the half that this end sends on.
+    /// Mode of the half on which this end sends.
     send_mode: Mode,
-    /// Mode of the half that this end receives on.
+    /// Mode of the half on which this end receives.
     receive_mode: Mode,
     zero_copy: bool,
     own_sources: OwnSources,
     stale_record: StaleRecord,
     peer_sources: PeerSources,
     own_sinks: OwnSinks,
-    /// Messages with payload received that voided no sink advert.
+    /// Number of received messages with payload that voided no sink advert.
     non_discards: u32,
     peer_sinks: PeerSinks,
-    /// The owner has requested Pipelined mode.
+    /// Set if the owner has requested Pipelined mode.
     pipelined: bool,
     /// Set if the peer has shown that it supports SrcAvail.
     peer_knows: bool,
@@ -179,20 +182,20 @@ pub struct Connection {
     remote_max_adverts: u16,
     /// Set between sending OOB_PEND and sending the urgent byte.
     urgent_announced: bool,
-    /// Set between the arrival of OOB_PEND and that of the urgent byte.
+    /// Set between the arrivals of OOB_PEND and of the urgent byte.
     urgent_expected: bool,
-    /// Stream bytes have arrived and no message was sent to the peer since. Until an
-    /// acknowledgement the peer may hold back a small message.
+    /// Set if no message was sent after the last stream bytes arrived. Until an acknowledgement,
+    /// the peer may hold back a small message.
     unanswered: bool,
-    /// The outgoing stream ends with the queued bytes.
+    /// Set if the outgoing stream ends with the queued bytes.
     send_shutdown: bool,
-    /// Set once DisConn was sent.
+    /// Set once this end has sent DisConn.
     send_closed: bool,
-    /// The peer's DisConn has arrived.
+    /// Set once the peer's DisConn has arrived.
     receive_closed: bool,
     /// Set until the first message of this end, if the peer must not send before that message.
     greets: bool,
-    /// Set by AbortConn, SuspComm or a violation of the peer: nothing more is sent or received.
+    /// Set by AbortConn, SuspComm or a violation of the peer. Then no message is sent or received.
     ended: bool,
     /// `posted` and `reader_waits` of an offer with which [`transmit`](Connection::transmit) had
     /// nothing to send; `None` after any change.
@@ -200,7 +203,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Makes a connection after the exchange of Hello and HelloAck.
+    /// Creates a connection after the exchange of Hello and HelloAck.
     pub fn new(parameters: &Parameters) -> Self {
         Connection {
             send: SendWindow::new(parameters.credits),
@@ -236,43 +239,43 @@ impl Connection {
 
     /// Ends the outgoing stream: a DisConn follows the queued bytes, and these bytes are no longer
     /// held back. Bytes queued after this call are sent before the DisConn, too, while
-    /// [`send_closed`](Connection::send_closed) is false; better queue none.
+    /// [`send_closed`](Connection::send_closed) is false, but the owner should queue none.
     pub fn shutdown_send(&mut self) {
         self.idle = None;
         self.send_shutdown = true;
     }
 
     /// Replies to an [`Event::ReceiveSizeRequested`]. Receive buffers posted from now on hold
-    /// `new_size` bytes (with BSDH). `old_posted` smaller ones are still posted and are used first.
-    /// The ChRcvBufAck is sent once the smaller buffers are used up.
+    /// `new_size` bytes (with BSDH). `old_posted` smaller buffers are still posted, and are used
+    /// first. The ChRcvBufAck is sent once the smaller buffers are used up.
     ///
-    /// A `new_size` not larger than the current one refuses the request, and the reply is sent at
-    /// once. Each request needs a reply; without a request the call has no effect.
+    /// A `new_size` that is not larger than the current size refuses the request, and the reply is
+    /// sent at once. Each request needs a reply; without a request the call has no effect.
     ///
-    /// The reply contains `new_size - 16` payload bytes for an OFED peer, and a peer that runs
-    /// this module uses 16 bytes less than that: for messages of whole pages between two ends of
-    /// this module, `new_size` should be the pages and 32 bytes.
+    /// The reply contains `new_size - 16`, the payload size for an OFED peer. A peer that runs this
+    /// module uses 16 bytes less than the reply contains. For messages of whole pages between two
+    /// ends of this module, `new_size` should be the size of the pages plus 32 bytes.
     pub fn resize_receive(&mut self, new_size: u32, old_posted: u16) {
         self.idle = None;
         self.local.decide(new_size, old_posted);
     }
 
-    /// Makes an empty Data the first message, if nothing else is due: the peer must not send before
-    /// it (MPA), and gets its credits by it.
+    /// Makes an empty Data the first message, if nothing else is due. The peer must not send before
+    /// the first message (MPA), which also grants the peer's credits.
     pub fn greet(&mut self) {
         self.greets = true;
     }
 
-    /// Returns true if [`transmit`](Connection::transmit) is known to have nothing to send when
-    /// nothing is offered: it had nothing for the same `posted` and `reader_waits` of an
-    /// [`Offer`], and nothing has changed since.
+    /// Returns true if [`transmit`](Connection::transmit) has nothing to send when nothing is
+    /// offered: an [`Offer`] with the same `posted` and `reader_waits` gave nothing, and nothing
+    /// has changed since.
     pub fn is_idle(&self, posted: u16, reader_waits: bool) -> bool {
         self.idle == Some(self.idle_with(posted, reader_waits))
     }
 
     #[inline]
     fn idle_with(&self, posted: u16, reader_waits: bool) -> (u16, bool) {
-        // peers that run this module do not hold messages back until MSeqAck comes
+        // peers that run this module do not hold messages back until MSeqAck arrives
         (posted, reader_waits && !self.own_line())
     }
 
@@ -281,22 +284,22 @@ impl Connection {
         self.remote.payload()
     }
 
-    /// Returns the credits for sending. Payload needs three credits.
+    /// Returns the number of credits for sending. Payload needs three credits.
     pub fn credits(&self) -> u16 {
         self.send.credits()
     }
 
-    /// Returns the credits that the peer has.
+    /// Returns the number of credits that the peer has.
     pub fn peer_credits(&self) -> u16 {
         self.receive.credits()
     }
 
-    /// Returns the MSeq of the last message sent; 0 before the first.
+    /// Returns the MSeq of the last message sent, or 0 before the first message.
     pub fn mseq_sent(&self) -> u32 {
         self.send.sent()
     }
 
-    /// Returns the MSeq of the last message received; 0 before the first.
+    /// Returns the MSeq of the last message received, or 0 before the first message.
     pub fn mseq_received(&self) -> u32 {
         self.receive.received()
     }
@@ -306,17 +309,17 @@ impl Connection {
         self.send_mode
     }
 
-    /// Returns true once DisConn was sent: nothing can be sent any more.
+    /// Returns true once this end has sent DisConn, and can send no more bytes.
     pub fn send_closed(&self) -> bool {
         self.send_closed
     }
 
-    /// Returns true once the peer's DisConn has arrived: no more stream bytes follow.
+    /// Returns true once the peer's DisConn has arrived, after which no stream bytes follow.
     pub fn receive_closed(&self) -> bool {
         self.receive_closed
     }
 
-    /// Returns true if both streams have ended by DisConn; the transport may be closed.
+    /// Returns true if both streams have ended by DisConn, so that the transport may be closed.
     pub fn finished(&self) -> bool {
         self.send_closed && self.receive_closed
     }
@@ -342,8 +345,8 @@ impl Connection {
     }
 
     /// Returns true if the last credit is reserved until enough buffers are `posted` for the peer
-    /// to send payload, even if its cancel crosses the message. An OFED peer in CLOSE_WAIT may
-    /// grant no other credit before it sends a message.
+    /// to send payload, even if the peer's cancel crosses the message. An OFED peer in CLOSE_WAIT
+    /// may grant no other credit before it sends a message.
     fn keeps_last(&self, posted: u16) -> bool {
         !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
     }
@@ -353,15 +356,15 @@ impl Connection {
         !self.own_line() && self.peer_sources.held() && self.send.credits() <= PAYLOAD_CREDITS
     }
 
-    /// Returns true if the credits suffice only to refuse the advert.
+    /// Returns true if the credits suffice only to refuse the peer's advert.
     fn is_starved(&self) -> bool {
         let own = self.send.credits();
         let mute = self.receive.credits() < PAYLOAD_CREDITS;
         self.must_save() && (own < CONTROL_CREDITS || own == CONTROL_CREDITS && mute)
     }
 
-    /// Returns true if the peer may grant no credits before the end of its advert, which no call
-    /// reads; `waits`: a reader is about to wait for bytes.
+    /// Returns true if the peer may grant no credits before the end of its advert, and no call
+    /// reads the advert. `waits` is true if a reader is about to wait for bytes.
     fn is_stopped(&self, waits: bool) -> bool {
         let read = self.peer_sources.reading() || waits && !self.peer_sources.is_begun();
         !self.own_line() && self.peer_sources.held() && !read

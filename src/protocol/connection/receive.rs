@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Received messages.
+//! Handles received messages.
 
 use core::ops::Range;
 
@@ -8,43 +8,43 @@ use super::super::message::{Block, Body, Flags, Message, Mid, Mode, SinkAvail};
 use super::super::Violation;
 use super::{Connection, PAYLOAD_CREDITS};
 
-/// Events for the layer above, besides payload.
+/// Events for the layer above, in addition to payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Nothing.
+    /// No event.
     None,
     /// The peer's stream ends after the bytes received so far.
     PeerClosed,
-    /// The peer aborted the connection.
+    /// The peer has aborted the connection.
     PeerAborted,
     /// The peer has suspended the connection, to rebuild it at another service ID. This end does
-    /// not follow the peer to that service; the connection ends here without an error.
+    /// not connect to that service, so the connection ends, without an error.
     Suspended,
-    /// The peer requests receive buffers of this many bytes (with or without BSDH, by
-    /// implementation). [`Connection::resize_receive`] replies.
+    /// The peer requests receive buffers of this size in bytes, which includes the BSDH in some
+    /// implementations. The owner replies by [`Connection::resize_receive`].
     ReceiveSizeRequested(u32),
-    /// The peer advertises a block of its stream: see [`Connection::source_advert`].
+    /// The peer advertises a block of its stream ([`Connection::source_advert`]).
     SourceAdvert,
     /// The peer has read the oldest source advert of this end, or a part of it.
     SourceRead {
-        /// Bytes read since the last event.
+        /// Number of bytes read since the last such event.
         bytes: u32,
         /// Set if the block was read to its end and returns to the owner.
         finished: bool,
     },
-    /// All source adverts of this end return to the owner: the peer reads no more of these blocks.
+    /// All source adverts of this end return to the owner, since the peer reads no more of them.
     SourcesReturned {
-        /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. Bytes of
-        /// the oldest block that the peer has read; the other bytes are still to be sent.
+        /// Number of bytes of the oldest block that the peer has, including the byte in the
+        /// SrcAvail. All other bytes are still to be sent.
         done: u32,
     },
-    /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
+    /// The peer advertises memory for the next bytes ([`Connection::sink_advert`]).
     SinkAdvert {
-        /// Set if all source adverts of this end return to the owner: the peer has read none.
+        /// Set if all source adverts of this end return to the owner, since the peer has read none.
         returned: bool,
     },
-    /// The peer has written to the oldest sink advert of this end: the block returns to the owner.
+    /// The peer has written to the oldest sink advert of this end, which returns to the owner.
     SinkWritten {
         /// Number of bytes written from the block's start.
         bytes: u32,
@@ -58,16 +58,15 @@ pub enum Event {
 pub struct Received {
     /// Type of the message.
     pub mid: Mid,
-    /// Offsets of the stream bytes in the message; empty if none.
+    /// Offsets of the stream bytes in the message, or an empty range.
     pub payload: Range<u32>,
-    /// The payload is for the reader of the oldest sink advert of this end. The block returns to
-    /// the owner, with nothing written and space for the payload.
+    /// Set if the payload is for the reader of this end's oldest sink advert. The advertised block
+    /// returns to the owner, with nothing written and space for the payload.
     pub for_sink: bool,
-    /// The peer has announced a new urgent byte: time for SIGURG.
+    /// Set if the peer has announced a new urgent byte, for which the owner sends SIGURG.
     pub urgent_pending: bool,
-    /// The last byte of the payload is the urgent byte.
+    /// Set if the last byte of the payload is the urgent byte.
     pub urgent: bool,
-    /// Event.
     pub event: Event,
 }
 
@@ -87,14 +86,12 @@ impl Received {
 impl Connection {
     /// Handles a message received on the queue pair.
     ///
-    /// `bytes` contains at least the first `min(length, MAX_HEADER)` bytes of the message; `length`
-    /// is the transport's. From this call on the buffer does not count as posted.
+    /// `bytes` contains at least the first `min(length, MAX_HEADER)` bytes of the message. `length`
+    /// is the length that the transport reports. From this call on, the buffer does not count as
+    /// posted.
     ///
-    /// After the peer's AbortConn or SuspComm, or a violation, later messages are ignored.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation`]: the peer broke the protocol; abort the connection without another message.
+    /// After the peer's AbortConn or SuspComm, or a violation, the call ignores the message. On a
+    /// [`Violation`], the caller aborts the connection without another message.
     pub fn receive(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
         if self.ended {
             return Ok(Received::new(Mid::Data));
@@ -125,7 +122,7 @@ impl Connection {
         self.body(&message, &mut received)?;
         self.note_stale_record(&message, received.event);
         if message.payload > 0 {
-            // the message voids the oldest advert
+            // the message voids the oldest sink advert
             received.for_sink = self.own_sinks.pop().is_some();
             let counts = u32::from(!received.for_sink);
             self.non_discards = self.non_discards.wrapping_add(counts);
@@ -134,8 +131,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Updates the record of the peer's credits. Three credits count as few: a ChRcvBufAck may use
-    /// one.
+    /// Updates the `StaleRecord` of an OFED peer. Three credits are few: a ChRcvBufAck may use one.
     fn note_stale_record(&mut self, message: &Message, event: Event) {
         if self.own_line() {
             return;
@@ -231,7 +227,7 @@ impl Connection {
 
     /// Handles a ModeChange. Returns true if the change returns the sink adverts of this end.
     ///
-    /// Both halves begin Combined. The source changes its half to Buffered, or to Pipelined and
+    /// Both halves begin Combined. The source may change its half to Buffered, or to Pipelined and
     /// back. The sink may only end Buffered mode, which this end never sets as a source.
     fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
         let before = core::mem::replace(&mut self.receive_mode, mode);
@@ -264,7 +260,7 @@ impl Connection {
         self.stream_goes_on()?;
         self.peer_knows = true;
         if self.own_sinks.count() > 0 && inline == 0 {
-            // The advert has crossed a SinkAvail, which the peer will detect.
+            // The SrcAvail has crossed a SinkAvail, which the peer will detect.
             return Ok(Event::None);
         }
         let kept = self
@@ -281,7 +277,7 @@ impl Connection {
     /// Handles a SinkAvail.
     fn sink_advertised(&mut self, advert: &SinkAvail, mseq_ack: u32) -> Result<Event, Violation> {
         if self.send_closed {
-            // The advert has crossed the DisConn of this end.
+            // The SinkAvail has crossed the DisConn of this end.
             return Ok(Event::None);
         }
         let pipelined = self.send_mode == Mode::Pipelined;
@@ -292,8 +288,8 @@ impl Connection {
         Ok(Event::SinkAdvert { returned })
     }
 
-    /// An urgent byte is announced once: by OOB_PEND on any message, or at the latest by OOB_PRES
-    /// on the message that contains it.
+    /// Handles the announcement of an urgent byte: by OOB_PEND on any message, or at the latest by
+    /// OOB_PRES on the message that contains the byte. Each urgent byte is announced once.
     fn out_of_band(&mut self, flags: Flags, received: &mut Received) {
         received.urgent = flags.contains(Flags::OOB_PRES);
         let announced = received.urgent || flags.contains(Flags::OOB_PEND);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Tests with an OFED peer that sends no credit update until a zero-copy transfer has ended, and
-//! with an iWARP peer that must not send before the first message.
+//! with an iWARP peer that must not send before this end's first message.
 
 use super::super::message::{Body, Mid};
 use super::super::Violation;
@@ -9,7 +9,7 @@ use super::tests::{src_avail, Pair};
 use super::*;
 
 /// Returns a pair whose OFED peer has posted `buffers` buffers and advertised a MiB by its first
-/// message. The peer posts no more buffers while its program waits for the advert.
+/// message. The peer posts no more buffers while its program waits for the end of the advert.
 fn silent(buffers: u16) -> Pair {
     let mut pair = Pair::with(|p| {
         p.zero_copy = true;
@@ -23,7 +23,7 @@ fn silent(buffers: u16) -> Pair {
     pair
 }
 
-/// Reads the advert in `count` pieces and returns the number of RdmaRdCompl sent.
+/// Reads the peer's advert in `count` pieces. Returns the number of RdmaRdCompl sent.
 fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
     let piece = 1 << 16;
     (0..count)
@@ -37,7 +37,7 @@ fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
         .sum()
 }
 
-/// Without a credit of this end for others, neither a signal nor a timeout ends the peer's call.
+/// Without a credit for its cancel, neither a signal nor a timeout ends the peer's call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {
@@ -47,7 +47,7 @@ fn who_can_cancel_no_more_is_refused() {
     assert_eq!(pair.event(src_avail(1 << 20)), Event::SourceAdvert);
     assert_eq!(pair.sends_all(), []);
     pair.gets(Body::Data, 0).unwrap();
-    // the last update that leaves two credits
+    // this update is the last one that leaves two credits
     assert_eq!(pair.sends_all(), [Mid::Data]);
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends_all(), []);
@@ -59,7 +59,7 @@ fn who_can_cancel_no_more_is_refused() {
 #[test]
 fn no_updates_at_the_cost_of_the_answer() {
     let mut pair = silent(3);
-    // more than half of our buffers are used up, and posted again
+    // the peer uses up more than half of the posted buffers, which are posted again
     for _ in 0..40 {
         pair.gets(Body::Data, 0).unwrap();
     }
@@ -86,7 +86,7 @@ fn bytes_after_a_cancel_are_its_end() {
     );
 }
 
-/// All credits except the reserved ones are spent on payload.
+/// Spends all credits except the reserved ones on payload.
 fn spend(pair: &mut Pair) -> Vec<Mid> {
     pair.offer.queued = u32::MAX;
     let mut sent = pair.sends_all();
@@ -102,7 +102,7 @@ fn a_reader_who_waits_reads_before_the_sender_is_helped() {
     let half = 1 << 19;
     pair.end.read_started(half);
     assert_eq!(spend(&mut pair), []);
-    // the peer's request is fulfilled, because the unread bytes arrive as Data
+    // the peer then sends the unread bytes as Data
     pair.end.read_done(half);
     assert_eq!(spend(&mut pair), [Mid::RdmaRdCompl, Mid::SendSm]);
 }
@@ -124,7 +124,7 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
     }
     pair.end.refuse_sources();
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
-    // enough buffers for a cancel that crosses the refusal, and for payload
+    // four buffers suffice for a cancel that crosses the refusal, and for payload
     pair.offer.posted = 4;
     assert_eq!(pair.sends().1.kind, Mid::SendSm);
 }
@@ -147,7 +147,7 @@ fn the_first_message_brings_credits_to_a_peer_that_must_not_send_before() {
     let mut pair = Pair::with(|p| p.credits = 0);
     pair.end.greet();
     assert!(pair.is_idle());
-    // Tests the peer's side of the same rule.
+    // At the other end, the first message of the peer brings the credits.
     let mut pair = Pair::with(|p| p.credits = 0);
     pair.offer.queued = 1;
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));

@@ -22,7 +22,7 @@ fn zero_copy(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// Returns a pair whose peer sends Pipelined and has `blocks` adverts of this end.
+/// Returns a pair whose peer sends Pipelined and has `blocks` sink adverts of this end.
 fn sink(blocks: u32) -> Pair {
     let mut pair = zero_copy(|_| {});
     pair.gets(mode(Mode::Pipelined), 0).unwrap();
@@ -64,7 +64,7 @@ const GOOD: Event = Event::SinkAdvert { returned: false };
 
 #[test]
 fn counts_that_cannot_be() {
-    // The sink has received both messages, and counts one.
+    // A sink that has received both messages counts two. After one message, the sink counts one.
     for (count, ack, good) in [(2, 3, true), (1, 3, false), (3, 3, false), (1, 2, true)] {
         let mut pair = source();
         data(&mut pair, 10);
@@ -95,7 +95,7 @@ fn a_block_is_written_and_reported() {
     assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 150 });
     assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 6000 });
     assert!(pair.is_idle());
-    // Without written bytes there is no report.
+    // Without written bytes, no report is sent.
     pair.event(sink_avail(5000, 0));
     pair.end.written(0, true);
     assert!(pair.is_idle());
@@ -104,8 +104,8 @@ fn a_block_is_written_and_reported() {
 
 #[test]
 fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
-    // The sink has advertised three blocks before the first of two messages, and one block after
-    // that message.
+    // The sink advertises three blocks before the arrival of the first of two messages, and a
+    // fourth block after the first message.
     let mut pair = source();
     data(&mut pair, 10);
     data(&mut pair, 10);
@@ -113,20 +113,20 @@ fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
     for _ in 0..2 {
         assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
     }
-    // by its count this advert is valid
+    // by its count, the third advert is valid
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!(pair.end.sink_advert(), None);
     pair.ack = pair.end.mseq_sent() - 1;
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!((pair.end.sink_advert(), pair.end.sink_bytes()), (None, 0));
-    // The peer cancels its adverts; later adverts are written to.
+    // The peer cancels its adverts. This end writes to later adverts.
     pair.event(Body::SinkAvailCancel);
     assert_eq!(pair.sends_all(), [Mid::SinkCancelAck]);
     pair.ack = pair.end.mseq_sent();
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!(pair.event(sink_avail(6000, 0)), GOOD);
     assert_eq!(pair.end.sink_bytes(), 11000);
-    // Full blocks that were not reported yet make no difference.
+    // Full blocks without a report make no difference.
     pair.end.written(5000, false);
     assert_eq!(pair.end.sink_bytes(), 6000);
     pair.end.written(10, false);
@@ -150,7 +150,7 @@ fn sinks_are_void_at_the_end_of_the_stream() {
 
 #[test]
 fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
-    // At the sink, source adverts are dropped.
+    // A sink drops source adverts.
     let mut pair = sink(1);
     assert_eq!(pair.event(src_avail(5000)), Event::None);
     assert_eq!(pair.end.source_advert(), None);
@@ -158,7 +158,7 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
     assert!(pair.is_idle());
     let inline = sink(1).gets(src_avail(5000), 1);
     assert_eq!(inline.unwrap_err(), Violation::SrcAvailMode);
-    // The adverts return to the source, also while they are being cancelled.
+    // The adverts return to the source, even during a cancel.
     for cancel in [false, true] {
         let mut pair = source();
         for _ in 0..2 {

@@ -22,7 +22,7 @@ fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// Returns a pair with an OFED peer: it gets SrcAvails in Combined mode, with an inline byte.
+/// Returns a pair with an OFED peer, which gets SrcAvails in Combined mode, with an inline byte.
 fn ofed() -> Pair {
     pair(|p| {
         p.remote_receive_size = ZERO_COPY_RECEIVE_SIZE;
@@ -125,13 +125,13 @@ fn a_cancel_ends_with_what_was_read() {
     assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
     pair.end.cancel_sources();
     assert!(pair.is_idle());
-    // No advert is sent until the reply.
+    // No advert is sent until the peer has replied.
     assert!(!pair.end.can_advertise(BLOCK.size));
     read(&mut pair, 99, 3).unwrap();
     let returned = Event::SourcesReturned { done: 100 };
     assert_eq!(pair.event(Body::SendSm), returned);
     assert!(pair.end.can_advertise(BLOCK.size));
-    // Later reports about the old advert are ignored, even if there is a new one.
+    // Later reports about the old advert are ignored, even while a new advert is outstanding.
     assert_eq!(read(&mut pair, 5, 3), Ok(Event::None));
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends().0.mseq, 4);
@@ -176,7 +176,7 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
             knows,
             "{receive_size} {body:?}"
         );
-        // No message crosses an advert of the peer.
+        // No advert of this end crosses an advert of the peer.
         let crossing = matches!(body, Body::SrcAvail(_));
         assert_eq!(pair.end.can_advertise(1 << 20), knows && !crossing);
         assert!(!pair.end.can_advertise(1 << 21));
@@ -199,7 +199,7 @@ fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
     }
 }
 
-/// Returns a pair with an advert of 1000 bytes, one of which was inline.
+/// Returns a pair with an advert of the peer of 1000 bytes, one of them inline.
 fn holding() -> Pair {
     let mut pair = pair(|_| {});
     assert_eq!(pair.gets(src_avail(1000), 1).unwrap().payload, 32..33);
@@ -216,7 +216,7 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
     assert!(pair.is_idle());
     pair.end.read_done(10);
     assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl, Mid::SendSm]);
-    // Everything was read: nothing is left to refuse.
+    // After the READ of all bytes, nothing is left to refuse.
     let mut pair = holding();
     pair.end.read_started(999);
     pair.end.refuse_sources();
@@ -285,7 +285,7 @@ fn a_block_goes_pipelined_to_our_own_line_whatever_the_owner_has_chosen_since() 
     assert_eq!(pair.sends_all(), [Mid::ModeChange]);
     pair.offer.queued = 1;
     assert_eq!(pair.sends_all(), [Mid::Data]);
-    // the block waits for credits, and a call that copies begins
+    // the block waits for credits, and another call begins, which copies
     pair.offer.source = Some(BLOCK);
     pair.end.set_pipelined(false);
     assert_eq!(pair.sends_all(), []);

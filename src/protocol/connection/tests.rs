@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection, and a test peer that sends single messages.
+//! Tests of a connection with a test peer that sends single messages.
 
 use super::super::message::{Block, Body, Flags, Message, Mid, Mode};
 use super::super::Violation;
@@ -156,7 +156,7 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.cork = false;
     pair.offer.in_flight = 9;
     assert_eq!(pair.sends().0.payload, 10);
-    // A full message fills the peer's buffer. A message at the transport's limit is sent as well.
+    // A full message fills the peer's buffer. A message at the transport's limit is sent, too.
     pair.offer.no_delay = false;
     pair.offer.queued = 10;
     pair.offer.limit = 10;
@@ -185,14 +185,14 @@ fn credits_are_reserved() {
     pair.offer.queued = 1;
     assert_eq!(pair.sends().0.payload, 1);
     pair.offer.queued = 1;
-    // Two credits are left: a control message may be sent, payload may not.
+    // With two credits left, a control message may be sent, but no payload.
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
     pair.gets(src_avail(100), 1).unwrap();
     assert_eq!(pair.sends().0.body, Body::SendSm);
     pair.offer.queued = 0;
     pair.end.shutdown_send();
     assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
-    // The last credit is for a credit update, when the peer needs it.
+    // The last credit is for a credit update that the peer needs.
     pair.ack = 2;
     pair.bufs = 1;
     for _ in 0..61 {
@@ -222,7 +222,7 @@ fn a_peer_that_waits_for_an_acknowledgement_gets_it_when_the_reader_waits() {
         assert!(pair.is_idle());
         pair.offer.reader_waits = true;
         assert_eq!(pair.sends_all().len(), usize::from(answered));
-        // No update is sent if a reply has carried the credits.
+        // No update is sent if another message has carried the credits.
         pair.offer.reader_waits = false;
         pair.gets(Body::Data, 7).unwrap();
         pair.offer.queued = 3;
@@ -304,7 +304,7 @@ fn buffered_means_data_only() {
     pair.gets(Body::Data, 10).unwrap();
     let result = pair.gets(src_avail(10), 1);
     assert_eq!(result.unwrap_err(), Violation::SrcAvailMode);
-    // Only this end, as the sink, may leave the mode.
+    // Only this end, as the sink, may leave Buffered mode.
     let mut pair = Pair::new();
     pair.gets(mode(Mode::Buffered), 0).unwrap();
     let result = pair.gets(mode(Mode::Combined), 0);
@@ -324,7 +324,7 @@ fn buffered_means_data_only() {
 #[test]
 fn receive_buffers_grow_when_asked() {
     let mut pair = Pair::new();
-    pair.end.resize_receive(8208, 0); // without a request
+    pair.end.resize_receive(8208, 0); // has no effect without a request
     let requested = Event::ReceiveSizeRequested(32768);
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), Event::None);
@@ -339,7 +339,7 @@ fn receive_buffers_grow_when_asked() {
     assert_eq!(pair.end.local.size(), 8208);
     pair.ack = 1;
     pair.gets(Body::Data, 8192).unwrap();
-    // Refused.
+    // Refuses the request.
     assert_eq!(pair.event(Body::ChRcvBuf { size: 32768 }), requested);
     pair.end.resize_receive(pair.end.local.size(), 64);
     let (answer, _) = pair.sends();

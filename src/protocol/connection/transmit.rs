@@ -2,9 +2,9 @@
 
 //! Selects the next message.
 //!
-//! The order: due control messages, stream bytes, a block after them, the DisConn after that, and,
-//! if none of these may be sent, a credit update that is due. Control messages overtake queued
-//! stream bytes, as in every known implementation.
+//! Messages are sent in this order: due control messages, stream bytes, the block after these
+//! bytes, the DisConn at the end, and, if none of these may be sent, a due credit update. Control
+//! messages overtake queued stream bytes, as in every known implementation.
 
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Block, Body, Flags, Message, Mid, Mode, SinkAvail, MAX_HEADER};
@@ -13,57 +13,59 @@ use super::Connection;
 /// Bytes and conditions that the owner of a connection offers at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Number of unsent stream bytes, up to the block `source` if there is one.
+    /// Number of unsent stream bytes, up to the block `source` if set.
     pub queued: u32,
-    /// Block of the stream after the queued bytes, to be advertised; see `connection`. Bytes after
-    /// the block must not be offered before the block is advertised.
+    /// Block after the queued bytes of the stream, to be advertised (module `connection`). The
+    /// owner must not offer bytes after the block before the block is advertised.
     pub source: Option<Block>,
-    /// Number of queued bytes up to and including the urgent byte. 0 and more than `queued`: none.
+    /// Number of queued bytes up to and including the urgent byte. 0, or a number above `queued`,
+    /// means no urgent byte.
     pub urgent: Option<u32>,
-    /// Block of a waiting reader that has read everything, to be advertised; see `connection`.
+    /// Block of a waiting reader that has read everything, to be advertised (module `connection`).
     pub sink: Option<Block>,
-    /// Receive buffers posted now, without those of messages passed to [`Connection::receive`].
+    /// Number of receive buffers posted now, without the buffers of messages passed to
+    /// [`Connection::receive`].
     pub posted: u16,
-    /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule on
-    /// TCP, full messages hold back no bytes, so the last part of a large send is sent at once. If
-    /// bytes are held back for these ([`Stall::InFlight`]), their completion must lead to another
-    /// call, so the last of them must be signaled.
+    /// Number of posted messages that had space for more bytes and are not complete. As by
+    /// Minshall's rule in TCP, full messages hold back no bytes, so the last part of a large send
+    /// is sent at once. If such messages hold back bytes ([`Stall::InFlight`]), their completion
+    /// must lead to another call, so the last such message must be signaled.
     pub in_flight: u16,
-    /// TCP_NODELAY: partial messages are sent.
+    /// TCP_NODELAY, by which partial messages are sent.
     pub no_delay: bool,
-    /// TCP_CORK or MSG_MORE: partial messages are held back.
+    /// TCP_CORK or MSG_MORE, by which partial messages are held back.
     pub cork: bool,
-    /// Maximum payload that the transport can carry in the next message; 0: no message now. The
-    /// limit may change from one call to the next, and may equal `queued`.
+    /// Maximum payload that the transport can carry in the next message, or 0 for no message now.
+    /// The limit may change from one call to the next, and may equal `queued`.
     pub limit: u32,
-    /// Set if a waiting reader has read everything. Only for peers that hold back small messages
-    /// until the previous one is acknowledged (OFED without TCP_NODELAY, up to 100 ms): otherwise a
-    /// reply of the reader may carry the acknowledgement.
+    /// Set if a waiting reader has read everything. Needed for peers that hold back small messages
+    /// until the previous message is acknowledged (OFED without TCP_NODELAY, up to 100 ms): without
+    /// a waiting reader, a reply of the reader may carry the acknowledgement.
     pub reader_waits: bool,
 }
 
-/// Reason that bytes or a DisConn are held back.
+/// Reason for which bytes or a DisConn are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stall {
-    /// The peer must post receive buffers: wait for a message from the peer.
+    /// The peer must post receive buffers, so the owner waits for a message of the peer.
     Credits,
-    /// The transport accepts no message: wait for a completion.
+    /// The transport accepts no message, so the owner waits for a completion.
     Wire,
-    /// Partial messages are in flight: wait until they complete, or for more bytes.
+    /// Partial messages are in flight, so the owner waits for their completion, or for more bytes.
     InFlight,
-    /// The owner wants only full messages: wait for more bytes.
+    /// The owner wants only full messages, so it waits for more bytes.
     Corked,
-    /// Adverts have to complete first, or the offered block cannot be advertised now. Wait for a
-    /// message from the peer, cancel the adverts, or copy.
+    /// Adverts have to complete first, or the offered block cannot be advertised now. The owner
+    /// waits for a message of the peer, cancels the adverts, or copies.
     Adverts,
 }
 
-/// Next step of the owner.
+/// Result of [`Connection::transmit`]: next step of the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit {
-    /// Post this message, then call again.
+    /// The owner posts this message, then calls again.
     Send(Outgoing),
-    /// A message is held back for this reason.
+    /// The next message is held back for this reason.
     Held(Stall),
     /// There is nothing to send.
     Idle,
@@ -76,11 +78,11 @@ pub struct Outgoing {
     pub header: [u8; MAX_HEADER],
     /// Size of the headers in bytes.
     pub header_len: u8,
-    /// Number of stream bytes after the headers, from the queue, or of a SrcAvail from its block.
+    /// Number of stream bytes after the headers: from the queue, or for a SrcAvail from the block.
     pub payload: u32,
     /// Set if the last payload byte is urgent.
     pub urgent: bool,
-    /// Set if the message needs a solicited event: it contains more than stream bytes.
+    /// Set if the message needs a solicited event, since it contains more than stream bytes.
     pub solicited: bool,
     /// Type of the message.
     pub kind: Mid,
@@ -88,12 +90,12 @@ pub struct Outgoing {
     pub mseq: u32,
 }
 
-/// Records that a message about adverts was sent with this MSeq.
+/// Function that records that a message about adverts was sent with this MSeq.
 type Note = fn(&mut Connection, u32);
 
 /// Possible step for the stream.
 enum Stream {
-    /// Send this many bytes, the last of them urgent or not.
+    /// Send this number of bytes, of which the last may be urgent.
     Bytes { payload: u32, urgent: bool },
     /// Advertise a block.
     Advert(Block),
@@ -106,7 +108,7 @@ enum Stream {
 }
 
 impl Connection {
-    /// Returns the next message to post, if any may be sent now.
+    /// Returns the next message to post, if a message may be sent now.
     ///
     /// A message in [`Transmit::Send`] is part of the sequence: the caller must post it, in the
     /// order of the calls, under one hold of the connection's lock.
@@ -147,7 +149,7 @@ impl Connection {
             }
         }
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
-            // Written bytes precede the queued ones in the stream.
+            // Written bytes precede queued bytes in the stream.
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
@@ -166,7 +168,7 @@ impl Connection {
                 self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
-            // with enough credits the message would have been sent above
+            // with enough credits, the due message would have been sent above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
                 Transmit::Held(Stall::Credits)
             }
@@ -185,14 +187,14 @@ impl Connection {
         credits > CONTROL_CREDITS || credits == CONTROL_CREDITS && !self.must_save()
     }
 
-    /// Returns true if the last credit may be used for a message about adverts.
+    /// Returns true if a message about adverts may use the last credit.
     fn may_use_last(&self, offer: &Offer, credits: u16) -> bool {
         let ends = !self.own_line() && self.peer_sources.end_due();
         let raises = self.receive.may_use_last(offer.posted, credits);
         credits >= UPDATE_CREDITS && (raises || ends) && !self.keeps_last(offer.posted)
     }
 
-    /// Ends the peer's advert if the advert causes the lack of credits.
+    /// Refuses the peer's advert if the advert causes the lack of credits.
     fn request_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
         if !self.is_stopped(offer.reader_waits) {
             return None;
@@ -204,7 +206,7 @@ impl Connection {
         self.about_adverts(offer)
     }
 
-    /// Returns the type of the next message about adverts that is due.
+    /// Returns the type of the next due message about adverts.
     fn due_about_adverts(&self) -> Option<(Body, Note)> {
         let size = self.peer_sources.report_due();
         if size > 0 && !(self.must_save() && self.peer_sources.report_can_wait()) {
@@ -230,7 +232,7 @@ impl Connection {
         None
     }
 
-    /// Makes the due message about adverts.
+    /// Creates the next due message about adverts.
     fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
         let (body, note) = self.due_about_adverts()?;
         let message = self.message(body, 0, false, offer);
@@ -238,7 +240,7 @@ impl Connection {
         Some(message)
     }
 
-    /// Returns the due change of mode: peers that run this module get SrcAvails in Pipelined mode.
+    /// Returns a due change of mode. Peers that run this module get SrcAvails in Pipelined mode.
     fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
         let mode = match (self.send_mode, self.pipelined || offer.source.is_some()) {
             (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
@@ -273,7 +275,7 @@ impl Connection {
 
     /// Returns a due message about receive buffers.
     fn about_buffers(&mut self, offer: &Offer) -> Option<Outgoing> {
-        // Outstanding sink adverts have space for a message of the old size.
+        // Outstanding sink adverts have space only for a message of the old size.
         let sinks = self.own_sinks.count() > 0;
         if self.local.answer_due() && !self.receive_closed && !sinks {
             let size = self.local.answered();
@@ -286,7 +288,7 @@ impl Connection {
         None
     }
 
-    /// Returns the step for the outgoing stream with these credits.
+    /// Returns the next step for the outgoing stream, with this number of credits.
     fn stream(&self, offer: &Offer, credits: u16) -> Stream {
         let empty = offer.queued == 0 && offer.source.is_none() && !self.send_shutdown;
         if self.send_closed || empty {
@@ -319,8 +321,8 @@ impl Connection {
             Some(up_to) if up_to <= room => (up_to, true),
             _ => (offer.queued.min(room), false),
         };
-        // True if all queued bytes fit and the peer could receive more. (The transport's limit is
-        // no measure: it may equal the queued bytes. A block after these bytes cannot be added.)
+        // True if all queued bytes fit and the peer could receive more. (The transport's limit does
+        // not matter: it may equal the queued bytes. A block after these bytes cannot be added.)
         let last = payload == offer.queued && offer.source.is_none();
         let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
@@ -337,7 +339,7 @@ impl Connection {
         Stream::Bytes { payload, urgent }
     }
 
-    /// Returns the possible step for a block.
+    /// Returns the step for an offered block.
     fn source(&self, block: Block, credits: u16) -> Stream {
         if !self.can_advertise(block.size) {
             Stream::Held(Stall::Adverts)
@@ -348,9 +350,9 @@ impl Connection {
         }
     }
 
-    /// Makes the SrcAvail of a block.
+    /// Creates the SrcAvail of a block.
     fn advertise(&mut self, block: Block, offer: &Offer) -> Outgoing {
-        // OFED peers require a byte of the block inside its SrcAvail
+        // OFED peers require a byte of the block inside the SrcAvail
         let inline = u32::from(!self.own_line());
         let message = self.message(Body::SrcAvail(block), inline, false, offer);
         self.own_sources
@@ -361,26 +363,26 @@ impl Connection {
         message
     }
 
-    /// Returns true if an empty Data is due. `waits`: stream bytes wait for the peer.
+    /// Returns true if an empty Data is due. `waits` is true if stream bytes wait for the peer.
     fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
         if self.update_due(offer.posted) || self.greets && credits >= UPDATE_CREDITS {
             return true;
         }
-        // The peer may hold back a small message until it gets the MSeqAck. The peer holds back the
-        // message for a limited time, so no reserved credit is used.
+        // The peer may hold back a small message until it gets the MSeqAck, but only for a limited
+        // time. So the update uses no reserved credit.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
         if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
         }
-        // The urgent byte has to wait; its announcement does not.
+        // The urgent byte has to wait, but its announcement does not.
         let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
         announce && self.may_control(credits)
     }
 
-    /// Makes a message and assigns its place in the sequence.
+    /// Creates a message and assigns its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
-        // The peer subtracts from Bufs its messages that MSeqAck does not cover. So received
-        // messages among these count as if their buffers were posted.
+        // The peer subtracts from Bufs its messages that MSeqAck does not cover. So messages that
+        // were received but are not covered count as if their buffers were posted.
         let mseq_ack = self.mseq_ack();
         let behind = self.receive.received().wrapping_sub(mseq_ack);
         let behind = u16::try_from(behind).unwrap_or(u16::MAX);
@@ -415,7 +417,7 @@ impl Connection {
     }
 }
 
-/// Returns the number of queued bytes up to and including the urgent one.
+/// Returns the number of queued bytes up to and including the urgent byte.
 fn urgent_at(offer: &Offer) -> Option<u32> {
     offer.urgent.filter(|at| (1..=offer.queued).contains(at))
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Calls of the owner about adverts; [`super`] describes their order.
+//! Functions by which the owner handles adverts. [`super`] describes the order of calls.
 
 use super::super::message::{Block, Mode, BSDH_LEN};
 use super::Connection;
 
-/// Largest block for an OFED peer, which registers this size at most.
+/// Largest block for an OFED peer, which registers at most this size.
 const OFED_SOURCE: u32 = 4096 * 510;
 
 /// Largest block for any peer: the limit of one RDMA READ or WRITE.
 const LARGEST: u32 = 1 << 30;
 
 impl Connection {
-    /// Returns the largest block for [`Offer::source`](super::Offer::source); 0 until the peer has
-    /// shown that it supports source adverts. A block has at least two bytes.
+    /// Returns the largest block for [`Offer::source`](super::Offer::source), or 0 until the peer
+    /// has shown support for source adverts. A block has at least two bytes.
     pub fn source_limit(&self) -> u32 {
         match self.own_line() {
             _ if !self.zero_copy => 0,
@@ -23,16 +23,16 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size, offered now, would be advertised as soon as there are
-    /// credits. Otherwise the block would wait for other blocks or for the peer's advert, or its
-    /// size is out of range: better copy.
+    /// Returns true if a block of this size, offered now, would be advertised as soon as credits
+    /// suffice. If false, the owner should copy, since the block would wait for other blocks or for
+    /// the peer's advert, or has an unsuitable size.
     pub fn can_advertise(&self, size: u32) -> bool {
         let limit = match self.send_mode {
             Mode::Buffered => 0,
             Mode::Combined => 1,
             Mode::Pipelined => self.adverts_less(self.own_sinks.count()),
         };
-        // An OFED peer cancels its own advert when it receives one.
+        // an OFED peer cancels its own advert when it receives an advert
         let crossing = !self.own_line() && self.peer_sources.held();
         (2..=self.source_limit()).contains(&size)
             && self.own_sources.room(limit)
@@ -52,24 +52,25 @@ impl Connection {
         self.own_sources.count()
     }
 
-    /// Cancels all own source adverts. The blocks return when the peer has replied
-    /// ([`Event::SourcesReturned`](super::Event::SourcesReturned)), or has read them to the end
-    /// ([`Event::SourceRead`](super::Event::SourceRead)).
+    /// Cancels all source adverts of this end. The blocks return to the owner when the peer has
+    /// replied ([`Event::SourcesReturned`](super::Event::SourcesReturned)), or has read them to the
+    /// end ([`Event::SourceRead`](super::Event::SourceRead)).
     pub fn cancel_sources(&mut self) {
         self.idle = None;
         self.own_sources.cancel();
     }
 
     /// Returns true if the peer has source adverts that are neither finished nor refused. A peer
-    /// with such adverts sends no Data, and an OFED peer cannot cancel its adverts unless it could
-    /// send Data. So keep four receive buffers posted, however much is unread.
+    /// with such adverts sends no Data. An OFED peer can only cancel its adverts with enough
+    /// credits to send Data, so keep four receive buffers posted, however much is unread.
     pub fn holds_sources(&self) -> bool {
         self.peer_sources.held()
     }
 
-    /// Returns the next part of the peer's source adverts, to be READ in part or as a whole.
+    /// Returns the next part of the peer's source adverts, which the owner READs, perhaps in
+    /// pieces.
     ///
-    /// In the stream, its bytes follow the payload received so far and those of posted READs.
+    /// In the stream, this part follows the payload received so far and the bytes of posted READs.
     pub fn source_advert(&self) -> Option<Block> {
         self.peer_sources.next().filter(|_| self.live())
     }
@@ -90,8 +91,8 @@ impl Connection {
         self.peer_sources.started(bytes);
     }
 
-    /// Records the completion of the oldest READs, `bytes` in all: the reader has these bytes of
-    /// the stream, and a report to the peer follows.
+    /// Records the completion of the oldest READs, of `bytes` bytes in all. The reader has these
+    /// bytes of the stream, and a report to the peer follows.
     pub fn read_done(&mut self, bytes: u32) {
         self.idle = None;
         self.peer_sources.ended(bytes);
@@ -104,18 +105,19 @@ impl Connection {
 
     /// Makes the sending half Pipelined: several source adverts may be outstanding, and the peer
     /// may send sink adverts. With false, makes this half Combined again, once the peer has no sink
-    /// adverts. The ModeChange waits for source adverts. No effect with OFED peers.
+    /// adverts. The ModeChange waits for source adverts to end. With OFED peers, the call has no
+    /// effect.
     pub fn set_pipelined(&mut self, pipelined: bool) {
         self.idle = None;
         self.pipelined = pipelined;
     }
 
-    /// Returns the smallest block for [`Offer::sink`](super::Offer::sink): it holds any message.
+    /// Returns the smallest block for [`Offer::sink`](super::Offer::sink), which holds any message.
     pub fn least_sink(&self) -> u32 {
         self.local.size().saturating_sub(BSDH_LEN as u32).max(1)
     }
 
-    /// Returns the largest block for [`Offer::sink`](super::Offer::sink); 0: none.
+    /// Returns the largest block for [`Offer::sink`](super::Offer::sink), or 0 for none.
     pub fn sink_limit(&self) -> u32 {
         if self.may_be_pipelined() {
             LARGEST
@@ -125,7 +127,7 @@ impl Connection {
     }
 
     /// Returns true if a block of this size, offered as a sink now, would be advertised as soon as
-    /// there are credits: the peer sends Pipelined, and has no unfinished source adverts.
+    /// credits suffice: the peer sends Pipelined, and has no unfinished source adverts.
     pub fn can_offer_sink(&self, size: u32) -> bool {
         self.zero_copy
             && self.receive_mode == Mode::Pipelined
@@ -143,7 +145,7 @@ impl Connection {
         self.own_sinks.count()
     }
 
-    /// Cancels all own sink adverts. Events return the blocks once the peer has replied.
+    /// Cancels all sink adverts of this end. Events return the blocks once the peer has replied.
     pub fn cancel_sinks(&mut self) {
         self.idle = None;
         self.own_sinks.cancel();
@@ -166,8 +168,8 @@ impl Connection {
     }
 
     /// Records a posted WRITE of `bytes` to the start of [`sink_advert`](Self::sink_advert), under
-    /// the same hold of the connection's lock. `last`: no more bytes are written to this block, and
-    /// the report to the peer is due. (A full block is always reported.)
+    /// the same hold of the connection's lock. If `last`, no more bytes are written to this block,
+    /// and the report to the peer is due. (A full block is always reported.)
     pub fn written(&mut self, bytes: u32, last: bool) {
         self.idle = None;
         self.peer_sinks.written(bytes);
@@ -176,8 +178,8 @@ impl Connection {
         }
     }
 
-    /// Refuses the bytes of the peer's source adverts without a READ: the peer sends them as Data.
-    /// Also refuses adverts that cross the refusal.
+    /// Refuses those bytes of the peer's source adverts that no READ covers, so that the peer sends
+    /// them as Data. Also refuses adverts that cross the refusal.
     pub fn refuse_sources(&mut self) {
         self.idle = None;
         self.peer_sources.refuse();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The sixteen messages on the queue pair: base header (BSDH) and extended headers.
+//! Base header (BSDH) and extended headers of the sixteen messages on the queue pair.
 
 use super::super::violation::Malformed;
 use super::{Mid, BSDH_LEN, MAX_HEADER, U16, U32, U64, U8};
@@ -26,21 +26,21 @@ mod field {
     pub(super) const NON_DISCARDS: U32<32> = U32; // SinkAvail
 }
 
-/// The flags of the BSDH.
+/// Flags in the BSDH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// The last payload byte is urgent. Occurs only in Data (CA4-7).
+    /// Marks the last payload byte as urgent. Occurs only in Data (CA4-7).
     pub const OOB_PRES: Flags = Flags(1);
-    /// An urgent byte follows, in this message or a later one. Occurs in any message (CA4-7).
+    /// Announces an urgent byte in this message or a later one. Occurs in any message (CA4-7).
     pub const OOB_PEND: Flags = Flags(2);
-    /// Data sink: requests Pipelined mode of the source. The flag is only a hint (CA4-8).
+    /// Set by a data sink to request Pipelined mode of the source. The flag is only a hint (CA4-8).
     pub const REQ_PIPE: Flags = Flags(4);
 
-    /// Parses the flags; drops reserved bits.
+    /// Parses the flags, without the reserved bits.
     pub const fn from_bits(bits: u8) -> Flags {
         Flags(bits & 7)
     }
@@ -55,7 +55,7 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Returns true if all of `other` is set.
+    /// Returns true if all flags of `other` are set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -65,32 +65,32 @@ impl Flags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Mode {
-    /// Data only.
+    /// Only Data may be sent.
     Buffered = 0,
-    /// Data, and one source advert at a time. Initial mode of every half of a connection.
+    /// Data and one source advert at a time may be sent. Every half of a connection begins so.
     Combined = 1,
-    /// Data, and adverts from both sides up to MaxAdverts.
+    /// Data and adverts from both sides, up to MaxAdverts, may be sent.
     Pipelined = 2,
 }
 
-/// An advertised block of memory: pinned, and registered with a key of its own that allows the peer
-/// only the access of the advert.
+/// An advertised block of memory. The memory is pinned, and registered with a key of its own that
+/// allows only the advertised access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Size of the block in bytes, including those in the payload of its SrcAvail.
+    /// Size of the block in bytes, including the bytes in the payload of its SrcAvail.
     pub size: u32,
-    /// Key.
+    /// Remote key of the block.
     pub r_key: u32,
-    /// Address of the first byte under that key, which is also the first byte of the payload.
+    /// Address of the block's first byte under the remote key. A payload begins with the same byte.
     pub address: u64,
 }
 
 /// Extended header of SinkAvail: a buffer that the peer may fill by RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkAvail {
-    /// The buffer.
+    /// Buffer that the peer may fill.
     pub block: Block,
-    /// Messages with payload that the sink had received and that voided no sink advert.
+    /// Number of messages with payload that the sink has received and that voided no sink advert.
     pub non_discards: u32,
 }
 
@@ -99,55 +99,55 @@ pub struct SinkAvail {
 pub enum Body {
     /// End of the sender's stream.
     DisConn,
-    /// Abortive end of the connection.
+    /// Abort of the connection.
     AbortConn,
-    /// The sink requests the unread rest of the adverts as Data.
+    /// Request of the sink for the unread rest of the adverts as Data.
     SendSm,
-    /// The source has written to the oldest sink advert.
+    /// Report of the source that it has written to the oldest sink advert.
     RdmaWrCompl {
-        /// Bytes written.
+        /// Number of bytes written.
         size: u32,
     },
-    /// The sink has read from the oldest source advert since the last RdmaRdCompl.
+    /// Report of the sink that it has read from the oldest source advert.
     RdmaRdCompl {
-        /// Bytes read, without those inside the SrcAvail.
+        /// Number of bytes read since the last report, without the bytes inside the SrcAvail.
         size: u32,
     },
-    /// Changes the mode of one half.
+    /// Change of the mode of one half.
     ModeChange {
-        /// Set (S = 1) if the half is the one that the receiver of this message sends on.
+        /// True (S = 1) for the half on which the receiver of the message sends.
         receiver_sends: bool,
         /// New mode.
         mode: Mode,
     },
-    /// Takes back all source adverts.
+    /// Cancel of all source adverts.
     SrcAvailCancel,
-    /// Takes back all sink adverts.
+    /// Cancel of all sink adverts.
     SinkAvailCancel,
-    /// Confirms that the cancelled sink adverts are void.
+    /// Confirmation that the cancelled sink adverts are void.
     SinkCancelAck,
-    /// Requests larger receive buffers.
+    /// Request for larger receive buffers.
     ChRcvBuf {
         /// Requested size in bytes.
         size: u32,
     },
-    /// Replies to ChRcvBuf.
+    /// Reply to ChRcvBuf.
     ChRcvBufAck {
-        /// Size in bytes from now on; OFED counts the payload only.
+        /// Size in bytes in effect; OFED counts only the payload.
         size: u32,
     },
-    /// Suspends the connection, which is to be rebuilt at another service ID.
+    /// Suspension of the connection, in order to rebuild it at another service ID.
     SuspComm {
-        /// Service ID to reconnect to.
+        /// Service ID for the new connection.
         service_id: u64,
     },
-    /// Confirms the suspension.
+    /// Confirmation of the suspension.
     SuspCommAck,
-    /// Advertises a buffer for RDMA WRITE.
+    /// Advert of a buffer for RDMA WRITE.
     SinkAvail(SinkAvail),
-    /// Advertises a buffer for RDMA READ.
+    /// Advert of a buffer for RDMA READ.
     SrcAvail(Block),
-    /// Stream bytes or a credit update.
+    /// Stream bytes, or a credit update without payload.
     Data,
 }
 
@@ -178,13 +178,13 @@ impl Body {
 /// A message on the queue pair, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Urgent data and mode hints.
+    /// Flags for urgent data and for the mode.
     pub flags: Flags,
-    /// Receive buffers that the sender has posted.
+    /// Number of receive buffers that the sender has posted.
     pub bufs: u16,
     /// Sequence number of this message.
     pub mseq: u32,
-    /// Sequence number of the last message that the sender had received.
+    /// Sequence number of the last message that the sender has received.
     pub mseq_ack: u32,
     /// Message type and extended header.
     pub body: Body,
@@ -203,7 +203,7 @@ impl Message {
         (self.header_len() as u32).saturating_add(self.payload)
     }
 
-    /// Encodes the headers; the first [`Message::header_len`] bytes count, the others are zero.
+    /// Encodes the headers. The first [`Message::header_len`] bytes are valid, the others are zero.
     pub fn encode(&self) -> [u8; MAX_HEADER] {
         let mut h = [0; MAX_HEADER];
         field::MID.put(&mut h, self.body.mid().code());
@@ -235,14 +235,11 @@ impl Message {
         h
     }
 
-    /// Reads the headers of a message.
+    /// Parses the headers of a message. Fails if the message is invalid in any state of a
+    /// connection.
     ///
     /// `bytes` contains the first `min(length, MAX_HEADER)` bytes of the message, or more. `length`
     /// is the length of the message as the completion reports it.
-    ///
-    /// # Errors
-    ///
-    /// [`Malformed`]: the message is invalid in every state of a connection.
     pub fn parse(bytes: &[u8], length: u32) -> Result<Message, Malformed> {
         if bytes.len() < BSDH_LEN || length < BSDH_LEN as u32 {
             return Err(Malformed::Short);
@@ -325,7 +322,7 @@ fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
     })
 }
 
-/// Parses ModeChange's one meaningful byte: S in bit 7, mode in bits 6 to 4, others reserved.
+/// Parses the only meaningful byte of ModeChange: S in bit 7, mode in bits 6 to 4, others reserved.
 fn mode_change(byte: u8) -> Result<Body, Malformed> {
     let mode = match (byte >> 4) & 7 {
         0 => Mode::Buffered,

@@ -3,7 +3,7 @@
 use super::super::MAX_HEADER;
 use super::*;
 
-/// A message with 64 posted buffers, and its header in hexadecimal digits.
+/// Returns a message with 64 posted buffers, and the bytes of the hexadecimal `header`.
 fn example(
     numbers: (u32, u32),
     (body, payload): (Body, u32),
@@ -23,8 +23,8 @@ fn example(
     (message, (0..digits.len()).step_by(2).map(byte).collect())
 }
 
-/// Encoded messages: the worked examples of `docs/protocol.md`. MSeq is 0x01020304 and MSeqAck
-/// 0x05060708 unless the example gives other values.
+/// Returns the worked examples of `docs/protocol.md`, each with its encoded message. MSeq is
+/// 0x01020304 and MSeqAck 0x05060708 unless the example gives other values.
 #[rustfmt::skip]
 fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);
@@ -85,10 +85,10 @@ fn examples_have_every_message_of_the_queue_pair() {
 fn a_message_cut_short_is_refused_at_every_length() {
     for (message, bytes) in examples() {
         for cut in 0..bytes.len() {
-            // The message is truncated.
+            // the message is truncated
             let result = Message::parse(&bytes[..cut], message.length());
             assert_eq!(result, Err(Malformed::Short), "{message:?} {cut}");
-            // The message itself is shorter, and so is its length field.
+            // the message and its length field are both shorter
             let mut short = bytes.clone();
             short[7] = cut as u8;
             short[6] = 0;

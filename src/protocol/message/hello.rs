@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Hello and HelloAck, the private data of the CM's REQ and REP.
+//! Hello and HelloAck, which are private data of the CM's REQ and REP.
 
 use super::super::violation::Malformed;
 use super::{
@@ -11,7 +11,7 @@ use super::{
 mod field {
     use super::{Bytes, U16, U32, U8};
 
-    // BSDH; Flags, MSeq and MSeqAck are zero.
+    // BSDH, in which Flags, MSeq and MSeqAck are zero.
     pub(super) const MID: U8<0> = U8;
     pub(super) const BUFS: U16<2> = U16;
     pub(super) const LEN: U32<4> = U32;
@@ -30,43 +30,43 @@ mod field {
     pub(super) const EXT_MAX_ADVERTS: U16<66> = U16;
     pub(super) const MAX_MESSAGE: U32<68> = U32;
 
-    // HelloAck. Byte 18 is reserved or the high byte of MaxAdverts; every known sender writes 0.
+    // HelloAck. Byte 18 is reserved, or the high byte of MaxAdverts; every known sender writes 0.
     pub(super) const ACK_MAX_ADVERTS: U16<18> = U16;
     pub(super) const ACT_RCV_SZ: U32<20> = U32;
     pub(super) const ACK_MAX_MESSAGE: U32<24> = U32;
 }
 
-/// Version in Hello and HelloAck: 2.2, as every OFED writes it.
+/// Version in Hello and HelloAck: 2.2, as in every OFED version.
 pub const VERSION: u8 = 0x22;
 
 /// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (deduced from its name).
 pub const CAP_EXTENDED_MAX_ADVERTS: u8 = 2;
 
-/// Capability bit of Hello: the connection is for messages (`SOCK_SEQPACKET`), and MaxMessage is
-/// valid. An extension of this module.
+/// Capability bit of Hello, an extension of this module: the connection is for messages
+/// (`SOCK_SEQPACKET`), and MaxMessage is valid.
 pub const CAP_MESSAGES: u8 = 4;
 
 /// Address family of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IpVersion {
-    /// Twelve zero bytes, then four of the address (not `::ffff:`).
+    /// IPv4: twelve zero bytes (not `::ffff:`), then the four bytes of the address.
     V4 = 4,
-    /// Sixteen bytes of the address.
+    /// IPv6: the sixteen bytes of the address.
     V6 = 6,
 }
 
-/// The connector's first message (MID 0x00): the private data of its CM REQ.
+/// First message of the connector (MID 0x00): the private data of the CM REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Receive buffers that the connector has posted. Zero is legal: the first message then
-    /// contains the number (RHEL 5 sends zero).
+    /// Number of receive buffers that the connector has posted. Zero is legal (RHEL 5): then the
+    /// connector's first message contains the number.
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,
-    /// Family of `src` and `dst`.
+    /// Address family of `src` and `dst`.
     pub ip_version: IpVersion,
-    /// Capability bits, four of them.
+    /// The four capability bits.
     pub cap: u8,
     /// Maximum number of adverts that the connector holds at a time.
     pub max_adverts: u8,
@@ -74,23 +74,22 @@ pub struct Hello {
     pub desired_remote_receive_size: u32,
     /// Size in bytes with BSDH of each of the connector's receive buffers.
     pub local_receive_size: u32,
-    /// The connector's port. (The acceptor's is in the service ID only.)
+    /// Port of the connector. (Only the service ID contains the acceptor's port.)
     pub local_port: u16,
     /// Address of the connector.
     pub src: [u8; 16],
     /// Address of the acceptor.
     pub dst: [u8; 16],
-    /// Maximum number of adverts that the connector holds, valid if `cap` has the bit.
+    /// Maximum number of adverts that the connector holds, valid with [`CAP_EXTENDED_MAX_ADVERTS`].
     pub ext_max_adverts: u16,
-    /// Length in bytes of the longest message that the connector can receive, valid if `cap` has
-    /// the bit.
+    /// Length in bytes of the longest message that the connector receives, with [`CAP_MESSAGES`].
     pub max_message: u32,
 }
 
-/// The acceptor's first message (MID 0x01): the private data of its CM REP.
+/// First message of the acceptor (MID 0x01): the private data of the CM REP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloAck {
-    /// Receive buffers that the acceptor has posted.
+    /// Number of receive buffers that the acceptor has posted.
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,
@@ -98,8 +97,7 @@ pub struct HelloAck {
     pub max_adverts: u16,
     /// Size in bytes with BSDH of each of the acceptor's receive buffers.
     pub actual_receive_size: u32,
-    /// Length in bytes of the longest message that the acceptor can receive. 0: the connection is a
-    /// stream.
+    /// Length in bytes of the longest message that the acceptor can receive, or 0 for a stream.
     pub max_message: u32,
 }
 
@@ -125,7 +123,7 @@ impl Hello {
         }
     }
 
-    /// Returns the length of the longest message that the connector receives; 0 for a stream, and
+    /// Returns the length of the longest message that the connector receives, 0 for a stream, or
     /// `None` if the field is invalid.
     pub const fn messages(&self) -> Option<u32> {
         match (self.cap & CAP_MESSAGES, self.max_message) {
@@ -154,11 +152,8 @@ impl Hello {
         h
     }
 
-    /// Reads the message from a REQ's private data, which the CM may pad.
-    ///
-    /// # Errors
-    ///
-    /// [`Malformed`]: not a Hello that a HelloAck can accept.
+    /// Parses the private data of a REQ, which the CM may pad. Fails without a Hello that a
+    /// HelloAck can accept.
     pub fn parse(private_data: &[u8]) -> Result<Hello, Malformed> {
         let h: &[u8; HELLO_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
         check_start(Mid::Hello, h)?;
@@ -202,11 +197,8 @@ impl HelloAck {
         h
     }
 
-    /// Reads the message from a REP's private data, which may be longer but not shorter.
-    ///
-    /// # Errors
-    ///
-    /// [`Malformed`]: not a HelloAck of this version.
+    /// Parses the private data of a REP, which may be longer than a HelloAck but not shorter. Fails
+    /// without a HelloAck of this major version.
     pub fn parse(private_data: &[u8]) -> Result<HelloAck, Malformed> {
         let h: &[u8; HELLO_ACK_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
         check_start(Mid::HelloAck, h)?;

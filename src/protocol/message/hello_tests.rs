@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 192.0.2.1 port 40000 connects to 192.0.2.2; both ends post 64 buffers of 32784 bytes.
+/// Hello from 192.0.2.1 port 40000 to 192.0.2.2. Both ends post 64 buffers of 32784 bytes.
 fn hello() -> Hello {
     Hello {
         bufs: 64,

@@ -15,7 +15,8 @@ macro_rules! mids {
             /// All messages, in the order of their codes.
             pub const ALL: [Mid; [$($code),*].len()] = [$(Mid::$name),*];
 
-            /// Returns the message with this code, `None` if the code is reserved or experimental.
+            /// Returns the message with this code, or `None` if the code is reserved or
+            /// experimental.
             pub const fn from_code(code: u8) -> Option<Mid> {
                 match code {
                     $($code => Some(Mid::$name),)*
@@ -23,7 +24,7 @@ macro_rules! mids {
                 }
             }
 
-            /// Returns the message's name as in the annex.
+            /// Returns the name of the message in the annex.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Mid::$name => stringify!($name),)*
@@ -42,19 +43,19 @@ mids! {
     DisConn = 0x02,
     /// Ends the connection abortively.
     AbortConn = 0x03,
-    /// Sent by a data sink: requests the unread rest of the adverts as Data.
+    /// Message of a data sink: requests the unread rest of the adverts as Data.
     SendSm = 0x04,
-    /// Data source: bytes were written into the oldest advertised sink buffer.
+    /// Message of a data source: reports bytes written to the oldest advertised sink buffer.
     RdmaWrCompl = 0x05,
-    /// Data sink: bytes were read from the oldest advertised source buffer.
+    /// Message of a data sink: reports bytes read from the oldest advertised source buffer.
     RdmaRdCompl = 0x06,
     /// Changes the flow-control mode of one half of the connection.
     ModeChange = 0x07,
-    /// Sent by a data source: takes back all its source adverts.
+    /// Message of a data source: takes back all its source adverts.
     SrcAvailCancel = 0x08,
-    /// Sent by a data sink: takes back all its sink adverts.
+    /// Message of a data sink: takes back all its sink adverts.
     SinkAvailCancel = 0x09,
-    /// Data source: confirms that cancelled sink adverts are void.
+    /// Message of a data source: confirms that cancelled sink adverts are void.
     SinkCancelAck = 0x0a,
     /// Requests larger receive buffers of the peer.
     ChRcvBuf = 0x0b,
@@ -64,11 +65,11 @@ mids! {
     SuspComm = 0x0d,
     /// Confirms the suspension.
     SuspCommAck = 0x0e,
-    /// Data sink: advertises a buffer for RDMA WRITE.
+    /// Message of a data sink: advertises a buffer for RDMA WRITE.
     SinkAvail = 0xfd,
-    /// Data source: advertises a buffer for RDMA READ.
+    /// Message of a data source: advertises a buffer for RDMA READ.
     SrcAvail = 0xfe,
-    /// Stream bytes; a Data without payload is a credit update.
+    /// Contains stream bytes. A Data without payload is a credit update.
     Data = 0xff,
 }
 
@@ -78,7 +79,7 @@ impl Mid {
         self as u8
     }
 
-    /// Returns a dense number below [`Mid::ALL`]'s length, for counters per message.
+    /// Returns a dense index below the length of [`Mid::ALL`], for counters per message.
     pub const fn index(self) -> usize {
         match self {
             Mid::SinkAvail => 15,

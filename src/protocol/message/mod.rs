@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The eighteen SDP messages, byte by byte (IBA Annex A4).
+//! Encoding of the eighteen SDP messages (IBA Annex A4).
 //!
 //! [`Hello`] and [`HelloAck`] are sent as private data of the connection manager's REQ and REP, and
 //! have their own types. The other sixteen MIDs are SENDs on the queue pair: a [`Message`] is one
-//! of these without its payload. `parse` accepts any bytes and never panics. `encode` reproduces
+//! such message without the payload. `parse` takes any bytes and never panics. `encode` reproduces
 //! the bytes that `parse` has accepted, except for reserved bits.
 //!
 //! The offset of a big-endian field is a type parameter, and a header is an array. The compiler
-//! checks that the field lies inside the header: no accessor can panic, and a wrong offset does not
-//! build.
+//! checks that each field lies inside the header, so no accessor can panic, and a wrong offset does
+//! not build.
 
 mod base;
 mod hello;
@@ -24,35 +24,35 @@ pub use self::mid::Mid;
 /// Size in bytes of the base header (BSDH) at the start of every message.
 pub const BSDH_LEN: usize = 16;
 
-/// Size in bytes of the longest header (BSDH and extended header), SinkAvail's.
+/// Size in bytes of the longest header (BSDH and extended header), that of SinkAvail.
 pub const MAX_HEADER: usize = 36;
 
-/// Size in bytes of a Hello: all private data of a CM REQ.
+/// Size in bytes of a Hello, which fills the private data of a CM REQ.
 pub const HELLO_LEN: usize = 92;
 
-/// Size in bytes of a HelloAck: all private data of a CM REP.
+/// Size in bytes of a HelloAck, which fills the private data of a CM REP.
 pub const HELLO_ACK_LEN: usize = 196;
 
 /// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. A buffer of
-/// this size holds every header and some payload. (The smallest buffer known in use has 2064.)
+/// this size holds every header and some payload. (The smallest known buffer has 2064 bytes.)
 pub const MIN_RECEIVE_SIZE: u32 = 64;
 
 /// Largest receive buffer in Hello and HelloAck, in bytes with BSDH: the longest RC message.
 pub const MAX_RECEIVE_SIZE: u32 = 1 << 31;
 
-/// One byte at offset `AT`.
+/// Field of one byte at offset `AT`.
 pub(super) struct U8<const AT: usize>;
 
-/// Two bytes, big-endian, at offset `AT`.
+/// Field of two bytes, big-endian, at offset `AT`.
 pub(super) struct U16<const AT: usize>;
 
-/// Four bytes, big-endian, at offset `AT`.
+/// Field of four bytes, big-endian, at offset `AT`.
 pub(super) struct U32<const AT: usize>;
 
-/// Eight bytes, big-endian, at offset `AT`.
+/// Field of eight bytes, big-endian, at offset `AT`.
 pub(super) struct U64<const AT: usize>;
 
-/// `LEN` bytes without conversion, at offset `AT`.
+/// Field of `LEN` bytes without conversion, at offset `AT`.
 pub(super) struct Bytes<const AT: usize, const LEN: usize>;
 
 impl<const AT: usize, const LEN: usize> Bytes<AT, LEN> {
