@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Number, Value};
 
-/// A counter. Counter; one of a section is printed with the section's heading before its name.
+/// A counter. A counter of a section is printed with the section's heading before its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
-    /// The section's heading, without its colon.
+    /// Heading of the counter's section, without the colon.
     pub section: Option<String>,
     /// Name as in the file, without spaces around it.
     pub name: String,

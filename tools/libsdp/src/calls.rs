@@ -62,7 +62,7 @@ fn apply(settings: &Settings, role: Role, fd: c_int, address: SocketAddr) {
     if settings.uniform.is_some() || sdp::set_route(fd, mode).is_ok() || mode != Mode::Sdp {
         return;
     }
-    // the program has called setsockopt(2) before, and its choice stays
+    // the program has called setsockopt(2) before, and the program's choice applies
     if let Some(choice @ sdp::Choice::Tcp(_)) = sdp::choice(fd) {
         log::write(
             Level::Warning,

@@ -156,8 +156,8 @@ fn open(named: &[u8], user: u32) -> sys::Result {
 }
 
 /// Opens a regular file with one link that the user owns, in a directory that no other user can
-/// write to. Owner and directory are checked after open(2), so that no other user can exchange them
-/// in between.
+/// write to. Owner and directory are checked after open(2), so that no other user can exchange the
+/// file between check and open.
 fn open_in(directory: &CStr, name: &CStr, user: u32) -> sys::Result {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH;
     let directory = sys::open(libc::AT_FDCWD, directory, flags, 0)?;

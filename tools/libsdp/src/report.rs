@@ -9,7 +9,7 @@ use crate::sys;
 use libc::c_int;
 use std::net::SocketAddr;
 
-/// Milliseconds; longer than the kernel needs for its decision.
+/// Time limit in milliseconds; longer than the kernel needs for its decision.
 const LONGEST: u64 = 5000;
 
 /// Logs the protocol of a socket whose connect(2) returned `result`, or the error. Waits for the

@@ -107,7 +107,7 @@ fn tell(protocol: c_int, number: Option<c_int>, why: c_int) {
             "the module ib_sdp has no number for IPPROTO_SDP (ipproto=0)"
         )),
         (_, libc::EPROTOTYPE) => message(format_args!(
-            "the kernel has no SDP (protocol {protocol} is another one)"
+            "the kernel has no SDP ({protocol} is the number of another protocol)"
         )),
         (None, _) => message(format_args!(
             "the kernel has no SDP (the module ib_sdp is not loaded: {})",

@@ -178,7 +178,7 @@ pub fn now() -> u64 {
     t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
 }
 
-/// Waits for some milliseconds, fewer than a second; a signal may end it.
+/// Waits for some milliseconds, fewer than a second; a signal may end the wait.
 pub fn pause(milliseconds: u32) {
     let time = libc::timespec {
         tv_sec: 0,

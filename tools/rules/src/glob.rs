@@ -10,7 +10,7 @@ pub struct Glob(Vec<u8>);
 
 /// Set of bytes that one element of a pattern matches.
 enum Step {
-    /// The byte matches; the pattern goes on this number of bytes later.
+    /// The byte matches; the pattern continues this number of bytes later.
     Yes(usize),
     No,
 }
@@ -38,8 +38,8 @@ impl Glob {
     pub fn matches(&self, name: &[u8]) -> bool {
         let pattern = &self.0;
         let (mut p, mut n) = (0, 0);
-        // Place to go on from if the rest does not fit: after the last star, with one byte more for
-        // the star.
+        // Place to continue from if the rest does not match: after the last star, with one byte
+        // more for the star.
         let mut retry: Option<(usize, usize)> = None;
         loop {
             if pattern.get(p) == Some(&b'*') {
@@ -49,7 +49,7 @@ impl Glob {
             }
             match name.get(n) {
                 None if p == pattern.len() => return true,
-                // One more byte for the star leaves even fewer for the rest of the pattern.
+                // One more byte for the star leaves even fewer bytes for the rest of the pattern.
                 None => return false,
                 Some(&byte) => {
                     if let Step::Yes(length) = step(&pattern[p..], byte) {
@@ -90,7 +90,7 @@ fn step(pattern: &[u8], byte: u8) -> Step {
     }
 }
 
-/// Returns whether a byte is in the set that begins after a `[`, and the set's length with its `]`.
+/// Returns true if a byte is in the set that begins after a `[`, and the set's length with its `]`.
 fn set(rest: &[u8], byte: u8) -> Option<(bool, usize)> {
     let mut at = 0;
     let negated = matches!(rest.first(), Some(b'!' | b'^'));

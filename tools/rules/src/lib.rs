@@ -121,7 +121,7 @@ impl Rules {
     }
 
     /// Returns the mode of all sockets of a program, if it depends neither on the role nor on
-    /// addresses. May return `None` where only several rules together have that effect.
+    /// addresses. May return `None` if only several rules together give all sockets one mode.
     pub fn uniform(&self, program: &[u8]) -> Option<Mode> {
         let server = self.uniform_in(program, Role::Server)?;
         (self.uniform_in(program, Role::Client)? == server).then_some(server)
@@ -150,8 +150,8 @@ impl Rules {
 }
 
 impl Rule {
-    /// Returns true if this rule matches every socket that the other one matches. May return false
-    /// where globs overlap.
+    /// Returns true if this rule matches every socket that the other rule matches. May return false
+    /// if globs overlap.
     fn covers(&self, other: &Rule) -> bool {
         self.role == other.role
             && (self.program.is_any() || self.program == other.program)

@@ -2,8 +2,8 @@
 
 //! Parser of `libsdp.conf`.
 //!
-//! A statement a line; `#` begins a comment. Words are apart by blanks, keywords in capitals or
-//! not:
+//! A line has one statement; `#` begins a comment. Blanks separate words, and keywords may be in
+//! capitals:
 //!
 //! ```text
 //! log [destination stderr | syslog | file PATH] [min-level NUMBER]

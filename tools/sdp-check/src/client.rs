@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit of the whole run. The loss of the other host is detected long before.
+/// Time limit of the whole run. The loss of the other host is detected long before this limit.
 const WHOLE: Duration = Duration::from_secs(3600);
 /// Time that the other host may take for steps other than trials.
 pub const ANSWER: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
             }
             Err(e) => {
                 last = format!(
-                    "{e} (TCP port {port}; is it reached, and does a firewall let it through?)"
+                    "{e} (TCP port {port}; is the host up, and does a firewall allow the port?)"
                 )
             }
         }
@@ -71,7 +71,7 @@ pub fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the address of this host from which the other one would be reached.
+/// Returns the local address of a route to the other host.
 fn source(host: &str) -> Option<IpAddr> {
     let to = (host, 9).to_socket_addrs().ok()?.next()?;
     let any: IpAddr = match to {
@@ -101,7 +101,7 @@ fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     log::ask();
     let done = all(options, report);
-    // looks at the log also after an error, because it may contain the cause
+    // reads the log also after an error, because it may contain the cause
     tell(report, LOG, "here", &log::find(options.names));
     done
 }
@@ -294,7 +294,7 @@ impl Client<'_> {
                         n.parse().map_err(|_| "a counter that is no number")?,
                     ));
                 }
-                _ => return Err("the other end's counters are none".into()),
+                _ => return Err("the other end's counters are not understood".into()),
             }
         }
         for (name, gained) in [("here", &ours), ("there", &theirs)] {

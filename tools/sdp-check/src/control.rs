@@ -78,7 +78,7 @@ impl Control {
         while text.last() != Some(&b'\n') {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("the other end says nothing any more".into());
+                return Err("the other end does not reply any more".into());
             }
             self.reader
                 .get_ref()
@@ -112,7 +112,7 @@ impl Control {
                 Err(clean(rest))
             }
             _ => Err(format!(
-                "the other end says {:?} instead of {word:?}",
+                "the other end sent {:?} instead of {word:?}",
                 clean(&line)
             )),
         }
@@ -123,7 +123,7 @@ impl Control {
         self.failure = None;
     }
 
-    /// Sends the result of a trial of this end, and receives that of the other end.
+    /// Sends the result of a trial of this end, and receives the result of the other end.
     pub fn end(&mut self, mine: &Result<Numbers>, time: Duration) -> Result<Numbers> {
         match mine {
             Ok(numbers) => self.say(&format!("done {}", numbers.to_line()))?,
@@ -140,7 +140,7 @@ impl Control {
                 ("failed", rest) => return Err(clean(rest)),
                 // lines that the other end sent before it received the error
                 ("sent" | "read", _) => {}
-                _ => return Err(format!("the other end says {:?}", clean(&line))),
+                _ => return Err(format!("the other end sent {:?}", clean(&line))),
             }
         }
     }
@@ -234,8 +234,8 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(3600);
         let mut c = Control::new(listener.accept().unwrap().0, until).unwrap();
         let e = c.line(Duration::from_millis(50)).unwrap_err();
-        assert!(e.contains("says nothing"), "{e}");
+        assert!(e.contains("does not reply"), "{e}");
         c.until = Instant::now();
-        assert!(c.line(SOON).unwrap_err().contains("says nothing"));
+        assert!(c.line(SOON).unwrap_err().contains("does not reply"));
     }
 }

@@ -26,7 +26,8 @@ impl Counters {
         }
     }
 
-    /// Returns the increments of the module's counters, then those of the devices.
+    /// Returns the increments of the module's counters, then the increments of the devices'
+    /// counters.
     pub fn gained(&self) -> Vec<(String, u64)> {
         let mut all = gained(&self.module, &read());
         for (name, n) in devices::counters(devices::CLASS.as_ref()) {

@@ -67,7 +67,7 @@ impl Facts {
 
     fn take(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let wrong = || format!("the other end says {:?}", clean(line));
+        let wrong = || format!("the other end sent {:?}", clean(line));
         match word {
             "text" => self.text.push(clean(rest)),
             "check" => self.checks.push(Check::from_line(rest).ok_or_else(wrong)?),

@@ -51,9 +51,9 @@ fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String,
         );
     }
     (
-        "ends that never met in time (a very slow or busy host), or an adapter that refuses it"
+        "calls that never overlapped (a very slow or busy host), or an adapter that refuses zero copy"
             .into(),
-        "try again with more --seconds; if it stays, send the report in".into(),
+        "try again with more --seconds; if the failure remains, send the report in".into(),
     )
 }
 
@@ -78,7 +78,7 @@ pub fn by_tcp(name: &str, gained: &[(String, u64)]) -> Check {
             "the other host did not answer by SDP a short time ago",
             "wait for ipproto_memory (sdp(7)) and try again",
         ),
-        _ => ("sdp(7) has what that reason means", "see there"),
+        _ => ("sdp(7) explains this reason", "read sdp(7)"),
     };
     Check::fail(name, found).because(cause, remedy)
 }
@@ -129,7 +129,7 @@ pub fn path(
     match path {
         Path::Copied | Path::Either if copied_not > 0 => {
             Check::fail(name, format!("{} were not copied", size(copied_not)))
-                .because("SDP_ZCOPY_THRESH 0 was not heeded", "send the report in")
+                .because("SDP_ZCOPY_THRESH 0 had no effect", "send the report in")
         }
         Path::Copied | Path::Either => {
             let counted = (sender.get("tx_bytes"), receiver.get("rx_bytes"));
@@ -151,7 +151,7 @@ pub fn path(
             let (sent_so, came_so) = (sender.get(tx), receiver.get(rx));
             if sent_so == 0 || came_so == 0 {
                 let (cause, remedy) = why_copied(both, way, ways);
-                return Check::fail(name, format!("{}, right, but none so", size(sent)))
+                return Check::fail(name, format!("{}, right, but copied", size(sent)))
                     .because(cause, remedy);
             }
             Check::pass(

@@ -43,8 +43,8 @@ impl Listener {
         Ok((Listener(fd), address(&c).port()))
     }
 
-    /// Accepts the next connection of the expected host, and closes those of others. `instead` is a
-    /// descriptor that becomes readable when no connection comes any more.
+    /// Accepts the next connection of the expected host, and closes connections of other hosts.
+    /// `instead` is a descriptor that becomes readable when no connection comes any more.
     pub fn accept(&self, from: IpAddr, until: Instant, instead: RawFd) -> io::Result<Data> {
         let until_here = until.min(Instant::now() + STALL);
         loop {

@@ -171,11 +171,11 @@ impl Facts {
         // on InfiniBand the subnet manager chooses the MTU
         self.mtu = if ib { 0 } else { link.mtu };
         self.checks.push(if rdma || ib {
-            Check::pass("address", "that of an RDMA device")
+            Check::pass("address", "belongs to an RDMA device")
         } else {
-            Check::fail("address", format!("no RDMA device has that of {}", link.name)).because(
+            Check::fail("address", format!("no RDMA device has the address of {}", link.name)).because(
                 "the connection goes by a network device without RDMA, or its GID is missing",
-                "give the other host's address on the RDMA network as HOST; rdma link shows which device is whose",
+                "give the other host's address on the RDMA network as HOST; rdma link lists devices",
             )
         });
     }

@@ -19,7 +19,7 @@ const CONTROL: &str = "/proc/dynamic_debug/control";
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// Maximum number of log lines in the report, the last ones.
 const MOST: usize = 200;
-/// Records within which a report of the kernel has its call trace.
+/// Number of records after the first line of a kernel report that may contain its call trace.
 const TRACE: usize = 100;
 
 /// Switches on the module's debug messages about failed connections until [`quiet`], if the caller

@@ -35,15 +35,16 @@ pub struct Options {
     /// The TCP port of --serve
     #[arg(short, long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// For how long to try the paths, together
+    /// Total time to try the paths
     #[arg(short, long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "serve",
           value_parser = clap::value_parser!(u64).range(5..=MOST_SECONDS))]
     pub seconds: u64,
-    /// The file to write the report to; an earlier one is replaced
+    /// The file to write the report to; an earlier report is replaced
     #[arg(short, long, value_name = "FILE", default_value = "sdp-check.txt", conflicts_with = "serve",
           value_hint = ValueHint::FilePath)]
     pub report: PathBuf,
-    /// Keep names of hosts, addresses and GUIDs in the report; give the option to the server, too, for its own
+    /// Keep names of hosts, addresses and GUIDs in the report; give the option to the server, too,
+    /// for the server's names
     #[arg(long)]
     pub names: bool,
     /// Print JSON: one object at the end

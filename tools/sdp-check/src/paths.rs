@@ -89,7 +89,7 @@ impl Trial<'_> {
         let n = self.data().recv_all(&mut bytes).map_err(told("recv"))?;
         if n != size {
             return Err(format!(
-                "{size} bytes and the end were sent, {n} bytes came"
+                "{size} bytes and the end were sent, {n} bytes arrived"
             ));
         }
         check(&bytes[..n], 0).map(|place| Numbers::new("bytes", place))
@@ -115,19 +115,17 @@ impl Trial<'_> {
         let got = data.recv(&mut urgent, libc::MSG_OOB);
         got.map_err(told("recv of the urgent byte"))?;
         if urgent != *b"!" {
-            return Err("the urgent byte is another one".into());
+            return Err("the urgent byte is wrong".into());
         }
         let mut bytes = buffer(3000);
         let n = data.recv_all(&mut bytes[..1000]).map_err(told("recv"))?;
         if n != 1000 || !data.at_mark().map_err(told("SIOCATMARK"))? {
-            return Err(format!(
-                "the urgent byte's place is not behind byte 1000 of {n}"
-            ));
+            return Err(format!("the urgent byte is not behind byte 1000 of {n}"));
         }
         let n = n + data.recv_all(&mut bytes[1000..]).map_err(told("recv"))?;
         if n != 2000 {
             return Err(format!(
-                "2000 bytes besides the urgent one were sent, {n} came"
+                "2000 bytes besides the urgent byte were sent, {n} arrived"
             ));
         }
         check(&bytes[..n], 0).map(|place| Numbers::new("bytes", place + 1))
@@ -146,7 +144,7 @@ impl Trial<'_> {
                 .recv(&mut message, libc::MSG_WAITALL)
                 .map_err(told("recv"))?;
             if n != message.len() {
-                return Err(format!("{n} bytes came back of 64"));
+                return Err(format!("{n} of 64 bytes came back"));
             }
             times.push(sent.elapsed() / 2);
         }

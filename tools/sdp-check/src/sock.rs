@@ -175,7 +175,7 @@ impl Data {
         usize::try_from(n).map_err(|_| late(io::Error::last_os_error()))
     }
 
-    /// Fills the buffer, or less at the end of the stream.
+    /// Fills the buffer, or a part of it at the end of the stream.
     pub fn recv_all(&self, to: &mut [u8]) -> io::Result<usize> {
         self.bound()?;
         let mut got = 0;

@@ -14,8 +14,8 @@ use std::time::Duration;
 /// Time that raw verbs may take beyond the time of SDP.
 const GRACE: Duration = Duration::from_secs(90);
 
-/// Ratio to raw verbs, in throughput or inverse latency, below which the check fails; and below
-/// which it prints a hint.
+/// Ratio to raw verbs, in throughput or inverse latency, below which the check fails; and ratio
+/// below which the check prints a hint.
 const BROKEN: f64 = 0.1;
 const SLOW: f64 = 0.5;
 /// Maximum number of measurements of a result that looks slow. SDP and verbs are measured one after

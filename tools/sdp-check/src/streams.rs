@@ -80,7 +80,7 @@ impl Trial<'_> {
         }
         let sent = self.control.expect("sent", ANSWER)?;
         if sent != place.to_string() {
-            return Err(format!("{sent} bytes were sent, {place} came"));
+            return Err(format!("{sent} bytes were sent, {place} arrived"));
         }
         Ok(Numbers::new("bytes", place))
     }
@@ -128,7 +128,7 @@ impl Trial<'_> {
                     .recv_all(&mut bytes[..size])
                     .map_err(told("recv"))?;
                 if n == 0 {
-                    return Err(format!("{sent} bytes were sent, {place} came"));
+                    return Err(format!("{sent} bytes were sent, {place} arrived"));
                 }
                 place = check(&bytes[..n], place)?;
             }
@@ -136,7 +136,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Sends without a pause; the other end counts.
+    /// Sends without a pause; the other end counts the bytes.
     pub fn flood(&mut self, zero_copy: usize, block: usize) -> Result<Numbers> {
         let _ = self.data().zero_copy(zero_copy as i32);
         let bytes = buffer(block);

@@ -25,7 +25,7 @@ pub type Result<T> = std::result::Result<T, String>;
 
 pub fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
     move |e| match e.kind() {
-        ErrorKind::TimedOut => format!("{what}: nothing moved for too long"),
+        ErrorKind::TimedOut => format!("{what}: no byte was transferred for too long"),
         _ => format!("{what}: {e}"),
     }
 }

@@ -109,7 +109,7 @@ fn both_ends_tell_what_is_there() {
     // no RDMA device has 127.0.0.1
     assert_eq!((status, err.as_str()), (Some(1), ""), "{out}");
     for line in [
-        "FAIL  here, address: no RDMA device has that of lo",
+        "FAIL  here, address: no RDMA device has the address of lo",
         "FAIL  there, address",
         "PASS  here, link lo: up",
         "PASS  MTU of both hosts",
@@ -136,7 +136,7 @@ fn one_client_at_a_time() {
     let (status, _, err) = run(client(server.1, &report.0));
     assert_eq!(status, Some(1));
     assert!(err.contains("serves another client"), "{err}");
-    // a client that sends garbage is disconnected, and the next one is served
+    // a client that sends garbage is disconnected, and the next client is served
     first
         .write_all(b"sdp-check 2\nrun ../../etc receive 5\n")
         .unwrap();

@@ -29,7 +29,7 @@ const NOT_FOUND: u8 = 127;
 
 /// Returns the library that was installed, or built, with this program.
 fn library() -> Result<PathBuf, String> {
-    let own = env::current_exe().map_err(|e| format!("cannot find out where I am: {e}"))?;
+    let own = env::current_exe().map_err(|e| format!("cannot find the path of sdp-run: {e}"))?;
     let here = own.parent().unwrap_or(Path::new("/"));
     let arch = format!("{}-linux-gnu", env::consts::ARCH);
     let places = [

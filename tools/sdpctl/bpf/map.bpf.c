@@ -136,7 +136,8 @@ static int note(const struct inet_protosw *registered, bool six, bool there)
 	return 0;
 }
 
-/* After register IPPROTO_SDP exists; from the beginning of unregister it counts as removed. */
+/* After register IPPROTO_SDP exists; from the beginning of unregister IPPROTO_SDP counts as
+ * removed. */
 SEC("fexit/inet_register_protosw")
 int BPF_PROG(sdp_map_comes4, struct inet_protosw *registered)
 {

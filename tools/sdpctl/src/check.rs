@@ -27,7 +27,7 @@ fn read(path: &Path) -> Result<Rules, Error> {
         if problems.len() == sdp_rules::MAX_PROBLEMS {
             told.push("and perhaps more".into());
         }
-        told.push("nothing of this file holds: every socket stays TCP".into());
+        told.push("no rule of this file applies: every socket stays TCP".into());
         Error::Told(told)
     })
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `sdpctl check` explains rules of libsdp.so. `sdpctl map` turns the TCP sockets of programs into
-//! SDP sockets without a preloaded library, and `sdpctl enable` has systemd do so for a service.
-//! `sdpctl peers` shows the peers that such sockets remember.
+//! SDP sockets without a preloaded library, and `sdpctl enable` makes systemd map the sockets of a
+//! service. `sdpctl peers` shows the peers that IPPROTO_SDP sockets remember.
 
 mod check;
 mod explain;

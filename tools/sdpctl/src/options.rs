@@ -18,7 +18,7 @@ pub struct Options {
 pub enum Command {
     /// Read rules as libsdp.so does, and print their mistakes or their meaning
     Check(Check),
-    /// Turn the TCP sockets of programs into SDP sockets, in the kernel, without their knowing
+    /// Turn TCP sockets of unchanged programs into SDP sockets, in the kernel
     Map(Map),
     /// Have systemd map the TCP sockets of services, by a drop-in; they need a restart
     Enable(Units),
@@ -40,7 +40,7 @@ pub struct Peers {
 
 #[derive(Subcommand)]
 pub enum PeersCommand {
-    /// Forget them, or those of these hosts, so that SDP is tried again
+    /// Clear the cache, or the entries of these hosts, so that SDP is tried again
     Flush {
         #[arg(value_name = "ADDRESS")]
         addresses: Vec<IpAddr>,
@@ -52,7 +52,7 @@ pub struct Units {
     /// Services, such as nginx or postgresql@.service
     #[arg(required = true, value_name = "UNIT")]
     pub units: Vec<String>,
-    /// Change the system below this directory, which does not run
+    /// Change the files of the system below this directory, which is not running
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 }
@@ -65,10 +65,10 @@ pub struct Check {
     /// Print what the rules mean for this program only
     #[arg(short, long, value_name = "NAME", value_hint = ValueHint::CommandName)]
     pub program: Option<String>,
-    /// Print which rule decides when the program connects there
+    /// Print the rule that decides when the program connects to this address
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub connect: Vec<SocketAddr>,
-    /// Print which rule decides when the program listens there
+    /// Print the rule that decides when the program listens at this address
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub listen: Vec<SocketAddr>,
     /// Print JSON: one object
@@ -84,11 +84,11 @@ pub struct Map {
 
 #[derive(Subcommand)]
 pub enum MapCommand {
-    /// Map the TCP sockets that programs make from now on, until this ends (see --pin)
+    /// Map the TCP sockets that programs make from now on, until this command ends (see --pin)
     Add(MapAdd),
     /// Show the existing mappings
     List(MapList),
-    /// End mappings; sockets that were made stay what they are
+    /// End mappings; existing sockets keep their protocol
     Remove(MapRemove),
 }
 

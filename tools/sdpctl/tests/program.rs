@@ -137,7 +137,7 @@ fn problems() {
         "\
 sdpctl: FILE: line 2, column 26: expected ':' and ports after the address, but the line ends
 sdpctl: FILE: line 3, column 5: expected 'destination' or 'min-level', found 'loudly'
-sdpctl: nothing of this file holds: every socket stays TCP
+sdpctl: no rule of this file applies: every socket stays TCP
 "
     );
     let missing = File(PathBuf::from("/nonexistent/rules"));

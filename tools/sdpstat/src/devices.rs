@@ -30,7 +30,7 @@ pub struct Port {
     link_layer: String,
     gids: Vec<(Ipv6Addr, String)>,
     /// Number of sockets of this namespace with an address of the port's GIDs. `None` on
-    /// InfiniBand, whose GIDs have no address of IP.
+    /// InfiniBand, whose GIDs contain no IP address.
     connections: Option<u64>,
     /// `None` if rdma(8) is not installed.
     objects: Option<Objects>,
@@ -54,7 +54,7 @@ fn entries(dir: impl AsRef<Path>) -> Vec<String> {
 
 /// Parts of the names of counters of errors and of retransmissions: of the InfiniBand
 /// specification, and of rxe, mlx5, bnxt_re and irdma. A counter whose name has a part of both
-/// lists is one of retransmissions.
+/// lists counts retransmissions.
 const ERRORS: &[&str] = &["err", "discard", "dropped", "downed", "recovery", "overrun"];
 const RETRIES: &[&str] = &[
     "retry",
@@ -154,7 +154,7 @@ pub fn add_objects(ports: &mut [Port], queue_pairs: &Value, regions: &Value) {
             let all = all.as_array().cloned().unwrap_or_default();
             let is = |o: &Value| {
                 let comm = o["comm"].as_str().unwrap_or("");
-                // a program may have that name, but the kernel's objects have no process
+                // a program may have the module's name, but the kernel's objects have no process
                 o["pid"].is_null() && comm.trim_matches(['[', ']']) == "ib_sdp"
             };
             let mut all: Vec<_> = all.into_iter().filter(is).collect();

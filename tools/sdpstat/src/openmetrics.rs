@@ -118,13 +118,13 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "zcopy queued",
         "sdp_zcopy_queued",
         Sum,
-        "Blocks queued behind one that was being written.",
+        "Blocks queued behind a block that was being written.",
     ),
     (
         "zcopy void",
         "sdp_zcopy_void",
         Sum,
-        "Blocks whose advert crossed one of the peer's, and that were written there.",
+        "Blocks whose advert crossed an advert of the peer, and that were written to its memory.",
     ),
     (
         "zcopy returned",
@@ -154,13 +154,13 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "async touched",
         "sdp_async_touched",
         Sum,
-        "Writes by programs to such a block that waited.",
+        "Writes by programs to blocks in flight that waited (SDP_ASYNC_SEND).",
     ),
     (
         "async copied",
         "sdp_async_copied",
         Sum,
-        "Blocks copied because of such a write.",
+        "Blocks copied because a program wrote to a block in flight.",
     ),
     (
         "buffer pages",

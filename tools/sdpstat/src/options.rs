@@ -23,7 +23,7 @@ pub struct Options {
     /// Show the processes that hold each socket (all of them only for root)
     #[arg(short, long)]
     pub processes: bool,
-    /// Show how the bytes of each connection have gone, from SDP_INFO (all of them only for root)
+    /// Show how the bytes of each connection were sent, from SDP_INFO (all of them only for root)
     #[arg(short, long)]
     pub details: bool,
     /// Show counters that are zero, too
@@ -39,7 +39,7 @@ pub struct Options {
     /// Write to a file that is replaced as a whole
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "watch")]
     pub output: Option<PathBuf>,
-    /// Go on every so many seconds, with what each counter gained per second
+    /// Repeat after this number of seconds, with the increase of each counter per second
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<Duration>,
     /// Show the network namespace of this process

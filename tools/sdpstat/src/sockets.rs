@@ -271,7 +271,7 @@ pub fn table(sockets: &[Socket], view: &View<'_>) -> Table {
 pub mod tests {
     use super::*;
 
-    /// Output of a guest: a listener, a connection of each family, one without owner.
+    /// Output of a guest: a listener, a connection of each family, a connection without owner.
     pub const SAMPLE: &str = "  sl  local_address rem_address        uid inode   rx_queue tx_queue state                                                                             \n   0: 00000000:2455 00000000:0000     0 2514\t00000000:00000000 A                                                                                          \n   1: 01004D0A:9C41 02004D0A:2455     0 2515\t0000001A:00010000 1                                                                                          \n   2: 000077FD000000000000000001000000:9C42 000077FD000000000000000002000000:2455 65534 2516\t00000000:00000000 8                                  \n   3: 0000000000000000FFFF000001004D0A:9C43 00000000000000000000000000000000:0000     0 0\t00000000:00000000 7                                   \n";
 
     #[test]

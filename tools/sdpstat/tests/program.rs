@@ -70,7 +70,7 @@ rx_bytes      5
     assert_eq!(out, wanted);
 }
 
-/// A reader of the file finds the old text or the new text, also if the file cannot be written.
+/// A reader of the file finds the old text or the new text, even if the file cannot be written.
 #[test]
 fn a_file_that_is_replaced() {
     let proc = Procfs::new("file");

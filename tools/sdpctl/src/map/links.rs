@@ -38,7 +38,7 @@ pub fn find() -> io::Result<Vec<Mapping>> {
         id = next;
         match mapping(id) {
             Ok(found) => all.extend(found),
-            // the link has ended since
+            // the link has ended since its number was read
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
             Err(e) => return Err(e),
         }
@@ -116,7 +116,8 @@ fn mapping(id: u32) -> io::Result<Option<Mapping>> {
     Ok(None)
 }
 
-/// Searches the descriptors of all processes. Processes that start or end meanwhile are left out.
+/// Searches the descriptors of all processes. Processes that start or end during the search are
+/// left out.
 fn find_processes(all: &mut [Mapping]) {
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
@@ -173,8 +174,8 @@ impl Mapping {
         name.parse() == Ok(self.id) || self.pins.iter().any(|p| p.name() == name)
     }
 
-    /// Ends the mapping: it maps no more sockets from now on, and its holder is sent a signal, or
-    /// its pin removed.
+    /// Ends the mapping: the mapping covers no more sockets from now on, and its holder is sent a
+    /// signal, or its pin removed.
     pub fn end(self) -> Result<(), String> {
         let id = self.id;
         let mut off = self.shared.clone();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `sdpctl map`: TCP sockets of chosen programs become sockets of the protocol IPPROTO_SDP, which
-//! use SDP where the peer can and TCP where not.
+//! use SDP if the peer supports SDP, and TCP otherwise.
 //!
-//! A mapping is a BPF program in socket(2) and four more. The four others keep sockets TCP while
-//! the kernel has no such protocol. The programs stay attached as long as their links are held: by
-//! the descriptors of the `sdpctl` that created them, or by pins below `/sys/fs/bpf`. The programs
-//! are in bpf/map.bpf.c.
+//! A mapping consists of a BPF program in socket(2) and four other BPF programs. The other four
+//! keep sockets TCP while the kernel has no IPPROTO_SDP. The programs stay attached as long as
+//! their links are held: by the descriptors of the `sdpctl` that created them, or by pins below
+//! `/sys/fs/bpf`. The programs are in bpf/map.bpf.c.
 
 mod links;
 mod pinned;
@@ -105,7 +105,8 @@ fn protocol() -> Result<u16, String> {
 fn add(o: &MapAdd) -> Result<(), Error> {
     let selector = Selector::new(o)?;
     let pins = o.pin.as_deref().map(Pinned::new).transpose()?;
-    // Signals stay blocked until the end of an unpinned mapping; a pinned one appears as a whole.
+    // Signals stay blocked until the end of an unpinned mapping; a pinned mapping appears as a
+    // whole.
     let signals = Signals::block();
     let protocol = protocol()?;
     let mut shared = Shared::new(protocol, selector.to_string());

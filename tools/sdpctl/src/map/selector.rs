@@ -138,7 +138,7 @@ fn own_cgroup() -> Result<PathBuf, String> {
 }
 
 /// Returns the path in a line `0::/PATH`. systemd runs the commands of a delegated unit in a cgroup
-/// `.control` below that of the unit.
+/// `.control` below the cgroup of the unit.
 fn path_in(text: &str) -> Option<PathBuf> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = path.strip_suffix(".control").unwrap_or(path);
