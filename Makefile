@@ -3,8 +3,8 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := module
 
-# Directory of everything that is built; nothing else in the checkout is written but what Python
-# compiles of tests/guest.
+# Directory of everything that is built; outside this directory the build writes only Python's
+# compiled files of tests/guest.
 BUILD ?= build
 
 # Variables of the command line that are passed on to the kernel's build system.

@@ -51,7 +51,7 @@ struct queue {
 };
 
 struct connection {
-	int fd, open;		/* operations that are not at their end */
+	int fd, open;		/* operations that have not completed */
 	struct queue posted[2];	/* receives, sends */
 	pthread_t thread[2];
 	struct operation end[2], receives[RECEIVES];

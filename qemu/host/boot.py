@@ -48,7 +48,7 @@ class Kernel:
         if self.architecture != "amd64":
             return []
         # The debug kernel counts ticks in spite of the TSC. A busy host loses ticks, which makes
-        # the time-outs of that slow kernel longer, as it needs.
+        # the time-outs of the slow debug kernel longer, as it needs.
         return ["tsc=unstable" if self.debug else "tsc=reliable", *tsc.argument(accel)]
 
     def mark(self):
@@ -82,8 +82,8 @@ def files(kernel):
 
 
 def remove_old(kept):
-    """Removes old boot files except a few: QEMU reads them at its start only, and a run may be
-    starting."""
+    """Removes old boot files except a few: QEMU reads boot files at its start only, and a run may
+    be starting."""
     old = sorted(kept.parent.glob("boot-*"), key=lambda path: path.stat().st_mtime)
     for path in old[:-4]:
         cache.remove(path)
@@ -164,7 +164,7 @@ def compile_agent(kernel, new):
 
 
 def compile_module(kernel, new):
-    """Compiles stale_int3.ko, which emulation with several processors needs: its source has the
+    """Compiles stale_int3.ko, which emulation with several processors needs: stale_int3.c gives the
     reason."""
     tree = kernel.home / "tree"
     if kernel.architecture != "amd64" or not (tree / "Module.symvers").exists():

@@ -22,7 +22,7 @@ KERNEL_ARGUMENTS = [
     # Only warnings and worse are printed until the first process prints everything: each character
     # on the serial line costs an exit from emulated code.
     "loglevel=5",
-    # After either the guest cannot continue: QEMU ends, and the wait ends with QEMU.
+    # After one of these messages the guest cannot continue: QEMU ends, and the wait ends with QEMU.
     "panic=-1", "oops=panic",
     # These features are useless in emulation, and cost time in every boot or every system call.
     "mitigations=off", "cryptomgr.notests",

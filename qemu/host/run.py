@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/sh", "LANG": "C.UTF-8", "TERM": "dumb",
 }
-COMMAND = 1  # the id of COMMAND among what the host itself runs
+COMMAND = 1  # the id of COMMAND among the host's own commands
 
 
 class Broken(Exception):

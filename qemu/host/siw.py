@@ -19,7 +19,7 @@ def module(kernel):
     tree = kernel.home / "tree"
     source = tree / SOURCE
     if kernel.debug:
-        # Its tree has no drivers: it is made from the stock kernel's.
+        # The debug kernel's tree has no drivers: siw.ko is made from the stock kernel's source.
         stock = f"{kernel.version.removesuffix('-debug')}+*-amd64/tree/{SOURCE}"
         source = next((cache.root() / "kernel").glob(stock), source)
     if not (source / "Makefile").exists() or not (tree / "Module.symvers").exists():
@@ -43,7 +43,8 @@ def build(kernel, tree, files, new):
     for path in files:
         text = path.read_text()
         if kernel.debug:
-            # lockdep ends with its first report, which this lock gives (docs/kernel-notes.md).
+            # lockdep ends with its first report, which this lock of siw causes
+            # (docs/kernel-notes.md).
             text = re.sub(r"\bread_(un)?lock\(&sk->sk_callback_lock\)", r"read_\1lock_bh(&sk->sk_callback_lock)", text)
         (work / path.name).write_text(text)
     arguments = [f"KERNELRELEASE={kernel.version}"] if not kernel.debug else []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Frequency of the time-stamp counter that an emulated guest reads.
 
-On a busy host the guest's kernel cannot measure it by the PIT ("tsc: Unable to calibrate against
-PIT"), and has no other clock without ACPI. The kernel then counts ticks: times are multiples of 4
-ms.
+On a busy host the guest's kernel cannot measure the frequency by the PIT ("tsc: Unable to calibrate
+against PIT"), and has no other clock without ACPI. The kernel then counts ticks: times are
+multiples of 4 ms.
 """
 
 import ctypes

@@ -45,7 +45,7 @@ def root(programs=False, architecture="amd64"):
     piece = cache.make_root() / "guest" / f"{kind}-{mark[:12]}"
     with open(cache.root() / "lock" / piece.name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        os.utime(lock.fileno())         # when it was last used
+        os.utime(lock.fileno())         # time of the last use
         if not cache.is_complete(piece, mark):
             with cache.locked(f"guest-{kind}"):
                 if not cache.is_complete(piece, mark):

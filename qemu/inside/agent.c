@@ -21,8 +21,8 @@
 /* One output stream of a command. */
 struct stream {
 	int fd;			/* -1 at its end */
-	uint32_t window;	/* bytes that may still be sent unasked */
-	int left;		/* after the command's end: bytes to send yet */
+	uint32_t window;	/* bytes that may be sent before an acknowledgement */
+	int left;		/* after the command's end: bytes still to send */
 };
 
 /* A command that this agent runs. */
@@ -156,8 +156,8 @@ static void reap(void)
 		session->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		/*
 		 * Output up to the exit of a command belongs to the command. Later output of
-		 * processes that the command leaves behind is dropped, or a session might never
-		 * end.
+		 * processes that the command leaves behind is dropped; otherwise a session might
+		 * never end.
 		 */
 		for (int i = 0; i < 2; i++)
 			if (session->stream[i].fd >= 0)

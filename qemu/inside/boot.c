@@ -312,7 +312,7 @@ void boot(int port)
 	write_file("/proc/sys/kernel/printk", "8 4 1 7");
 	note("loading modules");
 
-	/* The RDMA stack takes as long as all the rest, so both are loaded side by side. */
+	/* The RDMA stack takes as long as all other modules, so both are loaded side by side. */
 	rdma = fork();
 	if (!rdma) {
 		load_modules("/modules/network");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Bytes on their way in or out, and the frames in them. */
+/* Buffers of bytes received or to be sent, and the frames in them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -29,11 +29,11 @@ enum frame_type {
 	FRAME_ERR_READ = 'e',
 	FRAME_EXIT = 'X',	/* status, as a shell gives it */
 	FRAME_SIGNAL = 'S',	/* number of a signal to send to the command */
-	FRAME_HANGUP = 'H',	/* the asker is gone: end the command */
+	FRAME_HANGUP = 'H',	/* the requester is gone: end the command */
 	FRAME_UP = 'U',		/* guest to host: ready for commands */
 	FRAME_FAILED = 'F',	/* guest to host: could not get ready, and why */
-	FRAME_FINISH = 'D',	/* host to guest: look for leaks; and the answer */
-	FRAME_TASKS = 'T',	/* host to guest: print what runs and what is blocked */
+	FRAME_FINISH = 'D',	/* host to guest: search for leaks; and the reply */
+	FRAME_TASKS = 'T',	/* host to guest: print running and blocked tasks */
 };
 
 #define WINDOW (256u << 10)

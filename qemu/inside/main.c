@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The choice between the parts. */
+/* Selects the part of this program that runs. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -52,7 +52,8 @@ def supported(root=PROJECT):
 
 
 def interfaces(root=PROJECT):
-    """The table of interfaces in docs/install.md has exactly the cases of connect.interfaces."""
+    """Checks that the table of interfaces in docs/install.md has exactly the cases of
+    connect.interfaces."""
     section = text(root, "docs/install.md").partition("## Interfaces\n")[2].partition("\n## ")[0]
     cells = [line.split("|")[-2] for line in section.splitlines() if line.startswith("| ")]
     named = {name if "." in name else f"connect.interfaces.{name}" for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
@@ -112,9 +113,9 @@ def function(source, name):
 
 
 def options(root=PROJECT):
-    """The options of SOL_TCP that the module implements, with their bounds, are those of
-    docs/parameters.md, and a case tests each. SDP's own options are also in sdp(7), in the tests'
-    constants and in the code of IPPROTO_SDP sockets."""
+    """Checks that the options of SOL_TCP that the module implements, with their bounds, are those
+    of docs/parameters.md, and that a case tests each option. SDP's own options are also in sdp(7),
+    in the tests' constants and in the code of IPPROTO_SDP sockets."""
     rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
     page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
     source = text(root, "src/socket/options.rs")
@@ -156,7 +157,7 @@ def number(word):
 
 
 def reasons(root=PROJECT):
-    """The module's names of the reasons for TCP are those of sdp(7)."""
+    """Checks that the module's names of the reasons for TCP are the names in sdp(7)."""
     said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/fallback.rs"))}
     told = re.search(r"with the reason\n\.Pq ([a-z ,]+) \.", text(root, "tools/man/sdp.7"))
     for name in sorted(said ^ set(told[1].split(", ") if told else ())):
@@ -164,7 +165,7 @@ def reasons(root=PROJECT):
 
 
 def links(root, names):
-    """Every link of the documentation has a target, headings included."""
+    """Checks that every link of the documentation has a target, headings included."""
     for name in names:
         for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([^):]+))?\)", text(root, name)):
             page = (root / name).parent / target if target else root / name
@@ -175,7 +176,7 @@ def links(root, names):
 
 
 def purposes(root=PROJECT):
-    """Each page of docs/ begins with the question that it answers."""
+    """Checks that each page of docs/ begins with its purpose."""
     for path in sorted((root / "docs").glob("*.md")):
         lines = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith(("<!--", "#"))]
         if not lines or not re.match(r"(This page|Short answers) ", lines[0]):
@@ -196,7 +197,7 @@ def paths_in(word):
 
 
 def named(root, tracked):
-    """Files and names of the code that a page mentions exist."""
+    """Checks that files and names of the code that a page mentions exist."""
     words = set()
     for name in tracked:
         if name.startswith(("src/", "tests/", "tools/", "include/", "qemu/", "scripts/")) and not name.endswith((".md", ".png")):

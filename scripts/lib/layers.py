@@ -9,8 +9,8 @@ deleted.
 
 In Rust an import is a path (in `use` or in code) that leads to another file. The import leads to
 the file that defines the name, not to those that re-export it; a call of a method has no path, so
-it does not count. In C it is an #include, or a function of another file. In Python it is an
-`import` of another file.
+it does not count. In C an import is an #include, or a use of another file's function. In Python
+an import is an `import` of another file.
 """
 
 import ast
@@ -368,8 +368,8 @@ def read(root):
 def of_circles(tree, listed):
     """Returns complaints about circles that the list does not have.
 
-    Imports that go up are left out: they have complaints of their own, and would make one circle of
-    many."""
+    Imports that go up are left out: such imports have complaints of their own, and would make one
+    circle of many."""
     arrows = {file: {target: line for target, line in targets.items() if goes_down(file, target)} for file, targets in tree.arrows.items()}
     parts, grown = [[] for _ in listed], set()
     for group in circles(arrows, set(tree.files)):

@@ -19,7 +19,7 @@ class PassingOn:
         self._directory, self._named = directory, named
         self._lock = threading.Lock()
         self._running, self._ended = set(), False  # under the lock
-        self.used = {}      # seconds of processor time that the commands of each name took, with all that they waited for
+        self.used = {}      # processor seconds of the commands of each name, including their children
 
     def say(self, line):
         """Prints a line, in one write: lines of several commands do not mix."""

@@ -9,11 +9,11 @@ class Tally:
 
     def __init__(self, suite):
         self.suite, self.passed, self.passed_names = suite, 0, set()
-        self.seconds = 0    # how long it took, without what was built for it
-        self.processor = 0  # and of that, of processors: the same on a busy machine
+        self.seconds = 0    # seconds of the suite, without its builds
+        self.processor = 0  # processor seconds of the suite, the same on a busy machine
         self.failures, self.skips = [], []
         self.steps = 0      # of the simulator
-        self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
+        self.unsteady = []  # tests that failed once and passed when tried again, with the first reason; they count as passed
 
     @property
     def failed(self):
@@ -168,7 +168,7 @@ class CargoTest:
 
 
 class Unittest:
-    """Python's own, run with -v and its standard error on our side."""
+    """Python's unittest, run with -v, whose standard error is read here."""
 
     _TEST = re.compile(r"^(?:\S+ \((\S+)\))?.* \.\.\. (?P<result>ok|FAIL|ERROR|skipped '(?P<why>.*)')$")
     # unittest prints the first line of the docstring on the next line, with the result.
@@ -213,8 +213,8 @@ class Ktap:
 
     def __init__(self, tally):
         self.tally = tally
-        self.levels = {}  # of the levels now open, by indentation
-        self.said = []  # the comments since the last result: what they say is about the next one
+        self.levels = {}  # state of the open levels, by indentation
+        self.said = []  # comments since the last result, which belong to the next result
 
     def _level(self, indent):
         return self.levels.setdefault(indent, {"plan": None, "seen": 0, "bad": 0})
@@ -258,8 +258,8 @@ class Ktap:
         level = self._level(indent)
         level["seen"] += 1
         if results:
-            # A summary of lines that are already counted, unless it has a failure that no lower
-            # level reported.
+            # This line sums up results that are already counted, unless it has a failure that no
+            # lower level reported.
             level["bad"] += failures
             if result == "not ok" and not failures:
                 self.tally.fail(name, "failed as a whole")

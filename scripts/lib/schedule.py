@@ -111,7 +111,7 @@ class Builds:
         self._commands, self._time_left = commands, time_left
         self._locks = {name: threading.Lock() for name, _, _ in BUILDS}
         self._statuses = {}     # names of what was built; each name is accessed under its lock
-        self.took = {}          # seconds by the clock and of processors that each took
+        self.took = {}          # seconds by the clock and of processors of each build
 
     def make(self, suite):
         """Returns a Tally with the failed builds of the suite; None if all succeeded."""

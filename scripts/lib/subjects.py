@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Subjects of commits are `area: imperative`: a part of make check.
 
-Looks at the commits after the one that added this file. A shallow clone is checked as far as it
+Checks the commits after the commit that added this file. A shallow clone is checked as far as it
 goes, and a tree without git not at all.
 """
 

@@ -16,7 +16,7 @@ class Suite:
     def __init__(self, name, what, parser, command, limit, default=True):
         self.name, self.what, self.parser, self.command = name, what, parser, command
         self.limit, self.default = limit, default
-        self.parts = [self]     # the suites of a suite that stands for several
+        self.parts = [self]     # suites that a combined suite stands for
 
     def shorter(self):
         """Returns the suite as `make test` runs it."""
@@ -126,16 +126,16 @@ def guest_suites():
             yield guest(f"guest:{directory.name}", "in a guest, each case on TCP and on SDP", options, [*only(f"guest:{directory.name}"), *cases], GUEST_SECONDS,
                         directory.name in STEADY)
         if cases is here:
-            yield guest("guest:local-streams", "what is done with streams, within one namespace", options, ["--in-turn", "--here", *streams], GUEST_SECONDS)
+            yield guest("guest:local-streams", "suites about streams, within one namespace", options, ["--in-turn", "--here", *streams], GUEST_SECONDS)
             cases = here + streams
-        yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
+        yield guest(f"debug:{directory.name}", "the guest suite on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
         if directory.name == "programs":
-            yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
+            yield guest("guest:programs-every", "programs, and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
                         ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
             yield guest("wire:programs-every", "programs where one of two machines has no module: the server's, and the client's", ["--hosts", "2"],
                         ["--every", "programs.without"], GUEST_SECONDS, False)
         if "mixed" in says:
-            yield guest(f"adverse:{directory.name}", "on devices that are unlike rxe, another one for each case, by a seed that is printed", [],
+            yield guest(f"adverse:{directory.name}", "on devices unlike rxe, a different device for each case, by a seed that is printed", [],
                         ["--adverse", "0", "--alone", directory.name], 2 * GUEST_SECONDS, False)
         if directory.name == "adverse":
             # this suite has a fixed seed, so that only a change makes a difference; the suites
@@ -144,12 +144,12 @@ def guest_suites():
                         ["--adverse", "1", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
             some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
                     "adverse.iommu.both_ways", "adverse.iommu.failing", "adverse.iommu.iommu_stress_faults_loss_without_copies"]
-            yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
+            yield guest("guest:adverse-short", "one exchange on each device unlike rxe, and on devices that fail", [], some, GUEST_SECONDS)
         if directory.name == "ipproto":
             some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring", "process.requests", "zcopy.notified"]
             yield guest("guest:ipproto-calls", "cases of other suites on sockets of IPPROTO_SDP", [], some, GUEST_SECONDS)
             every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process", "zcopy"]
-            yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
+            yield guest("guest:ipproto-all", "all cases that can run on sockets of IPPROTO_SDP", [], every, 4 * GUEST_SECONDS, False)
         if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
             name = f"wire:{directory.name}"
             yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS,
@@ -226,7 +226,7 @@ SUITES = [
     guest("quick:guest", "a choice from data, zcopy and ipproto", [], ["--in-turn", "--brief", *QUICK], 600, False),
     short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
     *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
-    short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
+    short("series:next", "some of all guest suites on a future kernel (make next)", "next", GUEST_SECONDS, False),
     *(short(f"{flavour}:short", f"the same on Debian's kernel {flavour}, emulated", flavour, GUEST_SECONDS, False) for flavour in kernels.FLAVOURS[1:]),
     Suite("kdir", "the module against headers as Arch and Ubuntu ship them", Command, ["scripts/test-kdir"], 3600, False),
     Suite("systemd", "services by SDP under systemd, and Secure Boot, in guests of their own", Command, ["scripts/test-systemd"], 10800, False),
@@ -246,7 +246,8 @@ JOINED = [
 
 
 def joined(suites):
-    """Returns the suites; a group that is complete becomes one suite, in the place of its first."""
+    """Returns the suites; a group that is complete becomes one suite, in the place of the group's
+    first suite."""
     named = {suite.name: suite for suite in suites}
     for group in JOINED:
         parts = [named.get(name) for name in group]

@@ -5,9 +5,9 @@
     scripts/lib/words.py [--write]
 
 scripts/lib/words.old has the retired names, their replacements, and the number of uses left. No use
-may be added. After renaming one, lower the number (--write does so, and raises none). A use is the
-definition of a name (fn, struct, enum, trait, type, mod, const, static), and for a word with a `*`
-in front every identifier. A word with a `/` is a file or folder.
+may be added. After renaming a word, lower the number (--write does so, and raises none). A use is
+the definition of a name (fn, struct, enum, trait, type, mod, const, static), and for a word with a
+`*` in front every identifier. A word with a `/` is a file or folder.
 """
 
 import re

@@ -57,14 +57,14 @@ class Build(unittest.TestCase):
         return environment
 
     def checked(self, status, pattern):
-        """Runs --check, which writes to standard error alone."""
+        """Runs dkms/build --check, which writes to standard error alone."""
         command = [f"{SCRIPTS}/dkms/build", "--check", VERSION, self.headers]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, env=self.environment())
         self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
         self.assertRegex(done.stderr, pattern)
 
     def run_it(self, status, stderr=subprocess.PIPE):
-        """Runs it as DKMS does, with all output in a log. Returns the log, and the standard
+        """Runs dkms/build as DKMS does, with all output in a log. Returns the log, and the standard
         error."""
         command = f"( eval '{SCRIPTS}/dkms/build {VERSION} {self.headers}' ) >>log 2>&1; exit $?"
         done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self.environment())

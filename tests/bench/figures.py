@@ -6,7 +6,7 @@ from statistics import median
 
 class Samples:
     """Samples of a run. Samples of a part differ by size and number of connections. A part with
-    levels of another quantity has these instead of the connections."""
+    levels of another quantity has these levels instead of the connections."""
 
     def __init__(self, samples):
         self.good, self.lost = {}, {}

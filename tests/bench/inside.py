@@ -26,11 +26,11 @@ from running import CPUS, Failed, Pair, Resident, deadline, listens, port, say
 SELF, PEER = "10.77.0.1", "10.77.0.2"
 PROGRAMS = ("sockets", "many", "verbs")     # built from this directory
 HERE = "127.0.0.1"
-smc = None                      # unless it is measured
-siw = False                     # both ends in one guest
-device = "siw"                  # where both hosts are machines: the kind of their RDMA device
-ATTEMPTS = 2                    # of a sample that fails
-GID_INDEX = {}                  # of a device: where its IPv4 address is
+smc = None                      # control of SMC in this guest, if SMC is measured
+siw = False                     # False if both ends are in one guest
+device = "siw"                  # if both hosts are machines: the kind of their RDMA device
+ATTEMPTS = 2                    # number of attempts at a sample that fails
+GID_INDEX = {}                  # by device: index of the GID with its IPv4 address
 
 
 # --- the systems -------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Perftest:
     FEWEST = 5
 
     def __init__(self):
-        self.pace = {}          # of a point: messages a second
+        self.pace = {}          # by point: messages a second
         self.start_cpu = {}     # of a point: what FEWEST messages cost the guest, with starting and ending the programs; it
         # these programs cannot be measured from outside, and first fill their memory
 
@@ -339,8 +339,8 @@ def measure(point, seconds):
 # -----------------------------------------------------------------------------------------------
 
 def gid_index(device, wanted):
-    """Returns the index of the GID with the IPv4 address for the device's RoCE packets; it is not
-    always the default."""
+    """Returns the index of the GID with the IPv4 address for the device's RoCE packets; the default
+    may be another GID."""
     gid = "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x" % tuple(map(int, wanted.split(".")))
     for index in range(16):
         with contextlib.suppress(OSError):

@@ -17,8 +17,8 @@ CPUS = os.cpu_count()
 
 
 # Factor of all time limits. In instruction-counted runs the guest's clock leaps while it waits for
-# a file of the host, which takes long on a busy machine. In such runs only the whole run has a
-# limit.
+# a file of the host, which takes long on a busy machine. In instruction-counted runs only the whole
+# run has a limit.
 patience = 1
 
 

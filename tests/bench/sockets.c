@@ -14,12 +14,12 @@
  *		measures, from the first bytes to the end of the last connection. OPTION compute=N
  *		computes N steps between sends; touch=N writes to the memory after N sends, as soon
  *		as it may; pieces=N splits a message in N pieces, apart=N bytes (4096) from each other.
- * MODE fan-in, fan-out: the same, but one thread receives, or sends, on all connections. MODE pong:
- * messages of SIZE bytes are exchanged on all connections at once; the driver measures. MODE calls:
- * one sends messages of SIZE bytes, the other reads them; each measures its shortest
- *		call: one that finds space, or bytes, and does nothing else.
- * MODE connect: connect, a byte in both directions, close, repeatedly; the driver measures. MODE
- * compute: measures the steps of the computation per second.
+ * MODE fan-in, fan-out: the same, but one thread receives, or sends, on all connections.
+ * MODE pong: messages of SIZE bytes are exchanged on all connections at once; the driver measures.
+ * MODE calls: one end sends messages of SIZE bytes, the other reads them; each end measures its
+ *		shortest call: a call that finds space, or bytes, and does nothing else.
+ * MODE connect: connect, a byte in both directions, close, repeatedly; the driver measures.
+ * MODE compute: measures the steps of the computation per second.
  * MODE splice, relay: the driver passes messages of SIZE bytes from one connection of the server to
  *		another, by splice(2), or by recv and send.
  *

@@ -148,7 +148,7 @@ static int new_socket(void)
 
 	if (fd < 0)
 		fail("socket: %s", strerror(errno));
-	/* SDP_MAX_MESSAGE of the peer is this, and at least 256 KiB. */
+	/* The peer's SDP_MAX_MESSAGE becomes this size, and at least 256 KiB. */
 	if (type == SOCK_SEQPACKET && size > 256 << 10 && api.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &space, sizeof(space)))
 		fail("SO_RCVBUFFORCE: %s", strerror(errno));
 	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));

@@ -79,7 +79,7 @@ static void watch(int fd)
 		fail("epoll_ctl: %s", strerror(errno));
 }
 
-/* The ID of a receive is its number: connection i has i * RECEIVES and those that follow. */
+/* The ID of a receive is its number: connection i has the IDs from i * RECEIVES on. */
 static void post_receive(uint64_t which)
 {
 	struct ibv_sge sge = { (uintptr_t)memory->addr + which * size, size, memory->lkey };

@@ -7,7 +7,7 @@ tests/bench/asynchronous.py measures the asynchronous sends."""
 from figures import difference, figure, goals_of, goals_table, grid, intro, length, lost_table, places, section, standard_graphs
 
 SYSTEMS = ("copy", "read", "write", "both", "adaptive", "file_copy", "file", "ib_send", "ib_read", "ib_write")
-WAYS = 7        # of SDP, the first of these
+WAYS = 7        # number of SDP's methods, the first systems of the list
 # Streams and SOCK_SEQPACKET, whose messages have no zero copy by WRITE.
 MESSAGES = ("copy", "read", "messages_copy", "messages")
 MESSAGE_SIZES = (4096, 65536, 1 << 20)

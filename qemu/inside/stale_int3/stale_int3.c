@@ -3,10 +3,10 @@
  * Continues where an emulator executes a breakpoint that has been removed from memory.
  *
  * The kernel patches its own code (static keys, tracepoints) by way of int3. Emulation with several
- * virtual processors can lose such a write: between the moment QEMU throws the translation of the
- * old bytes away and the moment it stores the new ones, another processor may translate the old
- * ones again. The other processor then executes an int3 long after the patching. No handler claims
- * it, and the kernel dies of "Oops: int3". The fault was seen once in some fifty boots on a busy
+ * virtual processors can lose such a write: between the moment QEMU discards the translation of the
+ * old bytes and the moment it stores the new bytes, another processor may translate the old bytes
+ * again. The other processor then executes an int3 long after the patching. No handler claims it,
+ * and the kernel dies of "Oops: int3". The fault was seen once in some fifty boots on a busy
  * machine, in QEMU 7.2 and 10.0.
  *
  * Only an int3 that is not in memory is handled, so breakpoints that the kernel itself has lost
@@ -44,7 +44,7 @@ static int on_trap(struct notifier_block *block, unsigned long event, void *data
 
 static struct notifier_block block = {
 	.notifier_call = on_trap,
-	.priority = INT_MIN,	/* after everybody who may know the breakpoint */
+	.priority = INT_MIN,	/* after all handlers that may own the breakpoint */
 };
 
 static int __init stale_int3_init(void)
