@@ -29,21 +29,19 @@ impl Call<'_> {
     #[inline]
     pub(super) fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
+            let position = end.reader.position() as u64;
+            let ahead = self.peeked.saturating_sub(position) as usize;
+            if self.copy(end, to, (ahead, 0), |n| (n, 0))? > 0 {
+                continue;
+            }
             let mark = end.link.mark();
-            let n = match mark {
-                0 => {
-                    let position = end.reader.position() as u64;
-                    let at = self.peeked.max(position);
-                    let ahead = at.wrapping_sub(position) as usize;
-                    self.copy(end, to, (ahead, mark), |n| (n, 0))?
-                }
-                _ => match self.take_urgent(end, to, mark)? {
-                    Some(n) => n,
-                    None => return Ok(NextBytes::Mark),
-                },
-            };
-            if n == 0 && end.link.mark() == mark {
+            if mark == 0 {
                 break;
+            }
+            match self.take_urgent(end, to, mark)? {
+                None => return Ok(NextBytes::Mark),
+                Some(0) if end.link.mark() == mark => break,
+                Some(_) => {}
             }
         }
         Ok(NextBytes::Nothing)

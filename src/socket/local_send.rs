@@ -56,16 +56,19 @@ pub(super) fn queue(
     if free == 0 || link.has(Special::Send) && link.has_enough_unsent(sk) {
         return Ok(Queued::Full);
     }
-    if writer.space().is_empty() && !extend(link, writer, want)? {
-        if !link.peer_is_closed() {
-            return Ok(Queued::NoMemory);
+    let mut space = writer.space();
+    if space.is_empty() {
+        if !extend(link, writer, want)? {
+            if !link.peer_is_closed() {
+                return Ok(Queued::NoMemory);
+            }
+            // as on TCP, the bytes are sent before the peer's reset arrives
+            message.advance(want);
+            link.has_written(false);
+            return Ok(Queued::Some);
         }
-        // as on TCP, the bytes are sent before the peer's reset arrives
-        message.advance(want);
-        link.has_written(false);
-        return Ok(Queued::Some);
+        space = writer.space();
     }
-    let space = writer.space();
     let n = space.len().min(free).min(want).min(most);
     let got = message.take(space.get_mut(..n).unwrap_or_default());
     if got < n {

@@ -63,15 +63,16 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
 /// Errors: `EPIPE`: no connection. `EAGAIN`: the call must not wait.
 #[inline]
 pub(super) fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
-    loop {
+    while !matches!(sk.state(), State::Established | State::CloseWait) {
         let seq = sk.event_seq();
         match sk.state() {
-            State::Established | State::CloseWait => return Ok(()),
+            State::Established | State::CloseWait => {}
             State::SynSent | State::SynRecv if *timeout == 0 => return Err(EAGAIN.into()),
             State::SynSent | State::SynRecv => *timeout = sk.wait(lock, seq, *timeout)?,
             _ => return Err(EPIPE.into()),
         }
     }
+    Ok(())
 }
 
 /// Sends the call's bytes. On a local connection, waits until the peer has read the uncopied bytes.

@@ -76,6 +76,8 @@ pub(crate) struct Writer<B> {
 /// The reading end.
 pub(crate) struct Reader<B> {
     queue: Arc<ByteQueue<B>>,
+    /// Position of the next byte: [`Flow::read`].
+    read: i64,
     /// The first entry, once found.
     front: Option<Front>,
     /// The entry behind the front, in use by [`Reader::at`].
@@ -155,6 +157,7 @@ impl<B> ByteQueue<B> {
         };
         let reader = Reader {
             queue: queue.clone(),
+            read: 0,
             front: None,
             peeked: None,
         };
@@ -413,25 +416,20 @@ impl<B> Reader<B> {
     /// Returns contiguous unread bytes, starting `ahead` bytes after the next byte.
     #[inline]
     pub(crate) fn at(&mut self, ahead: usize) -> Found<'_> {
-        let (read, n) = loop {
-            match self.queue.flow.next() {
-                Next::Bytes(read, n) if n == 0 || self.front.is_some() => break (read, n),
+        let n = loop {
+            match self.queue.flow.next(self.read) {
+                Next::Bytes(n) if n == 0 || self.front.is_some() => break n,
                 // [`ByteQueue::cut`] may have removed all later entries
                 _ if !self.turn() => return Found::Nothing,
                 _ => {}
             }
         };
-        let at = read.wrapping_add_unsigned(ahead as u64);
-        if ahead >= n {
-            return match ahead {
-                0 => Found::Nothing,
-                _ => self.behind(at),
-            };
+        let at = self.read.wrapping_add_unsigned(ahead as u64);
+        if ahead > 0 && ahead >= n {
+            return self.behind(at);
         }
-        match &self.front {
-            Some(front) => front.place(at, n.wrapping_sub(ahead)),
-            None => Found::Nothing,
-        }
+        let front = self.front.as_ref().filter(|_| ahead < n);
+        front.map_or(Found::Nothing, |f| f.place(at, n.wrapping_sub(ahead)))
     }
 
     /// Returns the bytes at a position behind the first entry.
@@ -451,6 +449,7 @@ impl<B> Reader<B> {
 
     /// Removes the first entry, which has been read to its end, and advances to the next entry.
     /// Returns false if the list has no further entry.
+    #[cold] // keeps its registers out of calls within one segment
     fn turn(&mut self) -> bool {
         self.peeked = None;
         let had = self.front.take().is_some();
@@ -474,13 +473,14 @@ impl<B> Reader<B> {
 
     /// Returns the position of the next byte to read.
     pub(crate) fn position(&self) -> i64 {
-        self.queue.flow.read()
+        self.read
     }
 
     /// Consumes `n` bytes that [`Reader::at`] returned without `ahead`. Returns true if the caller
     /// has to notify the writer.
     #[must_use]
     pub(crate) fn consume(&mut self, n: usize) -> bool {
+        self.read = self.read.wrapping_add_unsigned(n as u64);
         self.queue.flow.has_read(n)
     }
 }

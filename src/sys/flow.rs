@@ -17,8 +17,8 @@ pub(crate) const OPEN: i64 = i64::MAX;
 /// Next bytes to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Position of the first byte to read, and the number of bytes in the first entry, perhaps 0.
-    Bytes(i64, usize),
+    /// Number of bytes in the first entry, perhaps 0.
+    Bytes(usize),
     /// The reader is at the end of the first entry: the caller removes the entry and calls again.
     Turned,
 }
@@ -80,9 +80,9 @@ impl Flow {
         self.first_end.store(end, Relaxed);
     }
 
-    /// Returns the bytes to read. Only the reader calls this function.
-    pub(crate) fn next(&self) -> Next {
-        let read = self.read.load(Relaxed);
+    /// Returns the bytes to read from `read` on, the reader's position. Only the reader calls this
+    /// function.
+    pub(crate) fn next(&self, read: i64) -> Next {
         // acquire: orders the reads of the bytes, and of the first entry's end, after this load
         let written = self.written.load(Acquire);
         let end = self.first_end.load(Relaxed);
@@ -90,7 +90,7 @@ impl Flow {
             return Next::Turned;
         }
         let n = written.min(end).wrapping_sub(read);
-        Next::Bytes(read, usize::try_from(n).unwrap_or(0))
+        Next::Bytes(usize::try_from(n).unwrap_or(0))
     }
 
     /// Consumes `n` bytes. Returns true if the caller has to notify the writer, which waits for

@@ -7,14 +7,6 @@
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Parses a send call's control messages and applies those that have a meaning for SDP. */
-int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
-{
-	struct sockcm_cookie cookie = {};
-
-	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
-}
-
 /* Returns the number of unread bytes to the caller, as tcp_recvmsg() does. */
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 {

@@ -23,6 +23,7 @@ use super::{Connection, SdpSock};
 use crate::sys::byte_queue::{ByteQueue, Reader, Writer};
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{jiffies, Jiffies};
+use crate::transport::LinkId;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -54,22 +55,19 @@ impl LocalEnd {
     pub(crate) fn pair(active: &SdpSock, passive: &SdpSock) -> Result<[KBox<Self>; 2]> {
         let (to, writer, far_reader) = ByteQueue::new()?;
         let (from, far_writer, reader) = ByteQueue::new()?;
-        let pair = Arc::new([Direction::new(to)?, Direction::new(from)?], GFP_KERNEL)?;
-        let end = |link, writer, reader| {
+        let (to, from) = (Direction::new(to)?, Direction::new(from)?);
+        let id = LinkId::of(&*to);
+        let end = |directions, peer, writer, reader| -> Result<_> {
             let end = LocalEnd {
-                link,
+                link: LocalLink::new(id, directions, peer)?,
                 writer,
                 reader,
             };
-            KBox::new(end, GFP_KERNEL)
+            Ok(KBox::new(end, GFP_KERNEL)?)
         };
         Ok([
-            end(LocalLink::new(&pair, true, passive)?, writer, reader)?,
-            end(
-                LocalLink::new(&pair, false, active)?,
-                far_writer,
-                far_reader,
-            )?,
+            end([&to, &from], passive, writer, reader)?,
+            end([&from, &to], active, far_writer, far_reader)?,
         ])
     }
 }
@@ -192,7 +190,7 @@ impl SdpSock {
         let end = core::mem::replace(cell, LocalCell::Unknown);
         let unused = self.with(|c| c.local.as_mut().and_then(|l| l.end.take()));
         if let LocalCell::End(end) = &end {
-            drop(end.link.outgoing().blocks.close());
+            drop(end.link.outgoing.blocks.close());
         }
         drop((end, unused));
     }

@@ -24,17 +24,17 @@ const ASIDE: usize = 16384;
 impl LocalLink {
     /// Runs `f` on the unused blocks of this end, while its socket is open.
     pub(crate) fn with_spares<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
-        self.outgoing().blocks.with_pool(f)
+        self.outgoing.blocks.with_pool(f)
     }
 
     /// Returns true if the queue accepts another block.
     pub(crate) fn has_block_space(&self) -> bool {
-        self.outgoing().blocks.count() < MOST_BLOCKS
+        self.outgoing.blocks.count() < MOST_BLOCKS
     }
 
     /// Returns the number of bytes that have not arrived, without the bytes that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
-        let detached = match self.outgoing().blocks.pinned() {
+        let detached = match self.outgoing.blocks.pinned() {
             0 => 0,
             n => n.saturating_sub(self.blocks_of(BlockUser::Call, false).1),
         };
@@ -45,7 +45,7 @@ impl LocalLink {
     /// blocks of the calling task.
     pub(crate) fn blocks_of(&self, user: BlockUser, own: bool) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
-        let _ = self.outgoing().queue.blocks(|b, _| -> Option<()> {
+        let _ = self.outgoing.queue.blocks(|b, _| -> Option<()> {
             bytes = bytes.saturating_add(b.unread_of(user, own)?);
             blocks = blocks.saturating_add(1);
             None
@@ -61,7 +61,7 @@ impl LocalLink {
         user: BlockUser,
         mut release: impl FnMut(Option<Pinned>),
     ) -> Result {
-        let d = self.outgoing();
+        let d = &self.outgoing;
         let next = |b: &mut Offered, at| b.pages_of(user).map(|pages| (at, pages.clone()));
         while let Some((start, pages)) = d.queue.blocks(next) {
             let mut copy = Some(Pinning::new(None).copy_of(&pages)?);
@@ -78,7 +78,7 @@ impl LocalLink {
     /// Drops the unread blocks of this end, their copies and all later bytes, since the connection
     /// is reset. Copies must go, too, since they are charged to their sender.
     pub(crate) fn drop_blocks(&self) {
-        let d = self.outgoing();
+        let d = &self.outgoing;
         d.queue.cut(|b| b.pages().is_some());
         d.blocks.clear();
     }
@@ -97,7 +97,7 @@ impl LocalEnd {
         if self.link.has(Special::Send) {
             self.link.watch_progress(sk);
         }
-        let blocks = &self.link.outgoing().blocks;
+        let blocks = &self.link.outgoing.blocks;
         blocks.add(1, len as i64);
         match self.writer.push(block, len) {
             Ok(waits) => self.link.has_written(waits),
@@ -116,7 +116,7 @@ impl LocalEnd {
     /// Calls `add` to extend the last block, if the block ends the stream and is completely unread.
     /// The function `add` returns the number of added bytes.
     pub(crate) fn grow_block(&mut self, add: impl FnOnce(&mut Pinned) -> usize) -> usize {
-        let blocks = &self.link.outgoing().blocks;
+        let blocks = &self.link.outgoing.blocks;
         let (n, waits) = self.writer.grow(|b| {
             let n = b.unread_memory().map_or(0, add);
             blocks.add(0, n as i64);
@@ -183,14 +183,14 @@ impl LocalEnd {
 
     /// Begins a step that reads the block at `start`. Returns `None` if a reset dropped the block.
     fn begin_step(&self, start: i64) -> Option<Arc<Pages>> {
-        let queue = &self.link.incoming().queue;
+        let queue = &self.link.incoming.queue;
         let begin = |b: &mut Offered, at| (at == start).then(|| b.begin());
         queue.blocks(begin).flatten()
     }
 
     /// Ends a step that has read `n` bytes of a block. Returns false if the block was dropped.
     fn end_step(&mut self, start: i64, n: usize) -> bool {
-        let d = self.link.incoming();
+        let d = &self.link.incoming;
         let end = |b: &mut Offered, at| (at == start).then(|| b.end(n, &d.blocks));
         let Some(released) = d.queue.blocks(end) else {
             return false;

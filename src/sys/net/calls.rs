@@ -411,7 +411,10 @@ unsafe extern "C" fn sendmsg<T: Family>(
     len: usize,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let (call, flags) = unsafe { (call::<T>(socket), (*message).msg_flags) };
+    let (call, flags, control) = unsafe {
+        let (flags, control) = ((*message).msg_flags, (*message).msg_controllen);
+        (call::<T>(socket), flags, control)
+    };
     let sk = call.sk;
     if let Some(tcp) = call.tcp() {
         let non_blocking = flags & c::MSG_DONTWAIT != 0;
@@ -429,10 +432,13 @@ unsafe extern "C" fn sendmsg<T: Family>(
         }
     }
     sk.charged(|| {
-        // SAFETY: The core passes valid arguments.
-        let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
-        if e < 0 {
-            return e;
+        if control > 0 {
+            let cookie = &mut c::sockcm_cookie::default();
+            // SAFETY: The core passes valid arguments; the cookie lives during the call.
+            let e = unsafe { c::sock_cmsg_send(sk.raw(), message, cookie) };
+            if e < 0 {
+                return e;
+            }
         }
         // SAFETY: The core's message is valid; only this call uses the message from now on.
         count((T::OPS.send)(sk, &mut unsafe {
