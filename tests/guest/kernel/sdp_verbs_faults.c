@@ -39,9 +39,9 @@ ALLOW_ERROR_INJECTION(ib_map_mr_sg, ERRNO);
  * Work requests that are posted successfully and fail later: error injection can make one of the
  * functions late_* fail. The function's next work request is then posted with an error in it, and
  * the device reports the error in the completion. With -EACCES the peer's device refuses access;
- * with any other error this end's device does not find the memory. (rxe then flushes the request
- * like those behind it. This module puts the status that hardware would report into the polled
- * completion.)
+ * with any other error this end's device does not find the memory. (rxe then flushes the failed
+ * request like the requests behind it. This module puts the status that hardware would report into
+ * the polled completion.)
  */
 
 /* Added to a key, gives an index that is not in use. */

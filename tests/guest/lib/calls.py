@@ -58,7 +58,7 @@ def sized(name, *args):
 
 
 def errname(error):
-    if error.errno == errno.EOPNOTSUPP:         # Python calls it ENOTSUP
+    if error.errno == errno.EOPNOTSUPP:         # Python's name for it is ENOTSUP
         return "EOPNOTSUPP"
     return errno.errorcode.get(error.errno, str(error.errno))
 

@@ -21,7 +21,7 @@ NOTHING = object()
 
 
 class CaseFailure(Exception):
-    """A condition that must hold for every family does not."""
+    """Raised when a condition that must hold for every family does not hold."""
 
 
 class Skip(Exception):

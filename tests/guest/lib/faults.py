@@ -93,7 +93,7 @@ def one(kind, number):
 def nth(number, function):
     """Calls a function in which the n-th allocation or user copy of the module fails, counted for
     this thread alone. Returns its result, or the name of its error, and whether n was reached.
-    After only_the_module()."""
+    Requires only_the_module()."""
     file = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
     try:
         os.pwrite(file, b"%d" % number, 0)
@@ -124,7 +124,7 @@ def verb(name, number, error, times=1):
     inject.write_text(name)
     try:
         (FOLDER / "fail_function" / name / "retval").write_text(f"{-error & (1 << 64) - 1:#x}")
-        # Each call uses 1 of the space.
+        # Each call uses 1 of the setting `space`.
         with several("fail_function", times, space=number) as hit:
             yield hit
     finally:

@@ -27,7 +27,7 @@ class Log:
                 record = os.read(self._file, 8192).decode(errors="replace")
             except BlockingIOError:
                 break
-            except OSError:         # EPIPE: the ring overran us
+            except OSError:         # EPIPE: the ring has overwritten unread records
                 continue
             lines.append(record.split(";", 1)[-1].split("\n")[0])
         return lines

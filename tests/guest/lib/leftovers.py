@@ -32,7 +32,7 @@ def left(pins=0):
     return lines
 
 
-# Leftovers of earlier cases, which later ones do not wait for; maintained by tests/guest/run.
+# Leftovers of earlier cases, which later cases do not wait for; maintained by tests/guest/run.
 known = set()
 
 

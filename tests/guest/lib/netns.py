@@ -94,7 +94,7 @@ def root_elsewhere(new_net, function):
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)     # so that the map below is its own to write
+    _call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)     # so that the process may write its uid map below
     _call("unshare", CLONE_NEWUSER | (CLONE_NEWNET if new_net else 0))
     with open("/proc/self/uid_map", "w") as file:
         file.write(f"0 {NOBODY} 1")

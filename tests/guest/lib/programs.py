@@ -23,7 +23,7 @@ JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 
 
 class Program:
-    """A command on this host, or, by `peer`, on the other one."""
+    """A command on this host, or, by `peer`, on the other host."""
 
     def __init__(self, e, command, where="self"):
         self.name = command[0]

@@ -59,7 +59,7 @@ def begin(address):
 
 
 def _ask(*request):
-    if getattr(_local, "owner", None) != os.getpid():       # a new thread, or a child, which must not share
+    if getattr(_local, "owner", None) != os.getpid():       # a new thread, or a child, which must not share the connection
         _local.control = socket.create_connection((_session[0], PORT))
         _local.owner = os.getpid()
         _send(_local.control, _session[1])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Two machines, one of them without the module: all programs under sdp-run, or mapped, use TCP.
 
-Without EVERY=1 in the environment, one program's server has no module, and the next one's
-client."""
+Without EVERY=1 in the environment, the server of one program has no module, and the client of the
+next program has none."""
 
 import contextlib
 import zlib
@@ -15,7 +15,8 @@ from .preload import Way, tcp_segments, under, wait_for_listener
 from .programs import Program
 from .registry import case
 
-# Messages of libsdp about a connect to a host without the module, and about one on such a host.
+# Messages of libsdp about a connect to a host without the module, and about a connect on such a
+# host.
 TOLD = {"server": ": TCP (", "client": "the kernel has no SDP (the module ib_sdp is not loaded: "}
 
 

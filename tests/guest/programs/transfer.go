@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-// A TCP client and server in Go, which know nothing of SDP. Go calls the kernel itself, so no library can be preloaded
-// into them.
+// A TCP client and server in Go, which do not use SDP by name. Go calls the kernel itself, so no
+// library can be preloaded into these programs.
 //
 //	transfer server ADDRESS:PORT COUNT              echoes COUNT connections, all at once
 //	transfer client ADDRESS:PORT COUNT FILE         sends FILE by each of COUNT connections, and prints the bytes that
 //	                                                come back, the seconds and the SHA-256 of each echo
 //
-// The client's bytes go by sendfile(2) and the echo by splice(2), as io.Copy has it, and epoll waits for all of them.
+// The client's bytes go by sendfile(2) and the echo by splice(2), as io.Copy does, and epoll waits
+// for all of them.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 	"time"
 )
 
-// What family27.go has otherwise.
+// Functions that family27.go replaces.
 var (
 	listen = net.Listen
 	dial   = net.Dial

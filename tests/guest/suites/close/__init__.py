@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: GPL-2.0-only
-# One version of IP shows what the other does; between two guests it is the other one.
+# The behaviour does not depend on the version of IP: one guest tests IPv4, two guests test IPv6.
 GUEST = {"only": {"guest": "v4", "wire": "v6"}, "mixed": True}

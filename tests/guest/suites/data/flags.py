@@ -302,7 +302,7 @@ def broken_pipe(e):
 
 @case(hosts=BEDS)
 def unknown(e):
-    """Flags without meaning for a stream, and undefined ones."""
+    """Flags without meaning for a stream, and undefined flags."""
     near, far = e.pair()
     for name, value in (("confirm", 0x800), ("eor", 0x80), ("dontroute", 4), ("probe", 0x10), ("fin", 0x200),
                         ("syn", 0x400), ("rst", 0x1000)):

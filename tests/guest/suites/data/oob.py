@@ -195,7 +195,7 @@ def inline_switched(e):
 
 @case(hosts=BEDS)
 def two(e):
-    """A second urgent byte replaces an unread one."""
+    """A second urgent byte replaces an unread urgent byte."""
     near, far = e.pair()
     near.send(b"a1", OOB)
     urgent(e, far)

@@ -346,7 +346,7 @@ def killed(e):
 @case(reference=False, families=("v4",), timeout=90)
 def interrupted(e):
     """A signal while the peer has an advert and is silent: the call waits for the peer's report,
-    and only for that."""
+    and for nothing else."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim = bed.connect()

@@ -124,7 +124,7 @@ class Attacker:
         dice, size = self._dice, self._dice.choice((1, 4096, 5000, 65536, SPACE - 5000))
         try:
             piece = self._raw.lend(self._memory, dice.random() < 0.05, dice.randrange(4000), size)
-        except OSError:         # as many as can be, or broken
+        except OSError:         # the maximum number of adverts exists, or the connection is broken
             return self._frame(SRCAVAILCANCEL, b"")
         if dice.random() < 0.1:
             piece.withdraw()

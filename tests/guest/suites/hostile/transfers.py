@@ -242,7 +242,7 @@ def budget(e):
             ends.a.lend(memory)
         ends.close()
         e.equal(observe.stats()["pin over budget"], refused + 2, "the counter")
-        nothing_pinned(e)       # or the next piece is not the only one
+        nothing_pinned(e)       # otherwise the next block is not the only one
 
 
 @case(reference=False, timeout=60)

@@ -172,7 +172,7 @@ def device_goes(e):
         def anew():
             near = either.connect(e, listener)
             far = either.accept(e, listener)
-            while either.protocol(far) != either.protocol(near):    # an attempt that has failed at our end only
+            while either.protocol(far) != either.protocol(near):    # an attempt that has failed at this end only
                 far = either.accept(e, listener)
             either.echo(e, near, far)
             return either.protocol(near) == SDP

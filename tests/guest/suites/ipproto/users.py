@@ -12,7 +12,7 @@ from lib.registry import case
 from lib.sock import Sock
 
 PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
-FAMILY = 27     # what `listen` makes by SDP alone
+FAMILY = 27     # family of listeners by SDP alone
 ROOT, OTHER = 0, 1000
 
 

@@ -94,7 +94,7 @@ def asks_without_io(e):
         told = order(e, command, e.there, listener.port, 100000)
         if told[-1].startswith("memory"):
             how = told.pop()
-            e.check(how == "memory as allowed" or e.domain == e.family, f"{command}: {how}")      # TCP's is not seen
+            e.check(how == "memory as allowed" or e.domain == e.family, f"{command}: {how}")      # TCP's allocation mode is not visible
         e.note(f"told, {command}", told)
         e.note(f"echoed, {command}", server.result())
 
@@ -160,7 +160,7 @@ def both_ends(e):
             return order(e, "attend", e.there, port, 1)
 
     task = e.task(peer)
-    with e.socket() as probe:           # the first of two guests of the server is not the kernel's
+    with e.socket() as probe:           # the first of the server's two clients is not the kernel's
         e.until(lambda: e.error(probe.connect, e.address(e.there, port)) == "ok", "the kernel's listener")
         probe.send(b"here")
         e.equal(probe.recv_exactly(4), b"here", "the echo")
@@ -269,7 +269,7 @@ def doorbell(e):
     near = e.socket("peer")
     e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
     near.send(b"ring")
-    e.equal(near.recv_exactly(4), b"ring", "the echo")      # the end would be another state
+    e.equal(near.recv_exactly(4), b"ring", "the echo")      # an ended connection would give another state
     near.shutdown(socket.SHUT_WR)
     e.equal(near.drain(), b"", "the end")
     e.note("told", task.result())

@@ -96,7 +96,7 @@ def mapped(e):
 
 @case(hosts=HERE)
 def refused(e):
-    """Connects to a port without a listener, and to one whose listener has closed."""
+    """Connects to a port without a listener, and to a port whose listener has closed."""
     e.note("nobody", e.error(e.socket().connect, e.address(e.loopback, e.refused_port())))
     listener = e.listen(host=e.loopback)
     port = listener.port

@@ -151,7 +151,7 @@ def defer_accept_and_gone(e):
     near = e.connect(listener)
     listener.close()
     said = e.error(near.send, b"word", socket.MSG_NOSIGNAL)
-    if said == "ok":                    # it has not heard of it yet
+    if said == "ok":                    # the reset has not arrived yet
         e.wait_mask(near, "ERR|HUP")
         said = e.error(near.recv, 10)
     e.note("end", said)
@@ -162,7 +162,7 @@ def syn_count(e):
     """TCP_SYNCNT limits the duration of connect()."""
     listener = e.listen(backlog=0)
     first = e.connect(listener)
-    if e.ipproto:       # which has a backlog for each
+    if e.ipproto:       # an IPPROTO_SDP listener has a backlog for each protocol
         e.connect(listener)
     second = e.socket()
     second.set(TCP, socket.TCP_SYNCNT, 1)
@@ -231,7 +231,7 @@ def info(e):
     near.sendall(b"x" * 100000)
     far.recv_exactly(100000)
     raw, length = read(near)
-    e.check(length >= 104, f"TCP_INFO has {length} bytes")      # as much as programs of long ago knew
+    e.check(length >= 104, f"TCP_INFO has {length} bytes")      # size of the structure that old programs know
     e.note("state", raw[0])
     words = struct.unpack_from("=24I", raw, 8)
     e.check(words[2] > 500, f"snd_mss is {words[2]}")
@@ -327,7 +327,7 @@ def not_sent_lowat(e):
         return waits >= 16384
 
     e.until(full, "so much that waits")
-    # a waiting task is woken
+    # the larger limit wakes a waiting task
     near.setblocking(True)
     sender = e.task(near.sendall, bytes(3000000))
     end = e.task(far.drain)

@@ -135,7 +135,7 @@ def exec_keeps(e):
 @case
 def exec_closes(e):
     """exec closes a descriptor with FD_CLOEXEC."""
-    near, far = e.pair()        # Python's descriptors have it
+    near, far = e.pair()        # descriptors of Python have FD_CLOEXEC
     pid = os.fork()
     if pid == 0:
         try:

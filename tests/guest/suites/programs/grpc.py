@@ -22,7 +22,7 @@ server.wait_for_termination()
 CLIENT = """
 import grpc, random
 values = [random.Random(n).randbytes(200000) for n in range(12)]
-# each has its own connection
+# each channel has its own connection
 channels = [grpc.insecure_channel("{host}:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(3)]
 calls = [channels[n % 3].unary_unary("/echo/one").future(value, wait_for_ready=True) for n, value in enumerate(values)]
 good = sum(call.result() == value for call, value in zip(calls, values))

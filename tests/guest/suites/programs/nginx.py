@@ -120,7 +120,7 @@ def many_connections(e, way):
 
 @each_way(ways=("by_rdma",))
 def new_settings(e, way):
-    """SIGHUP: new workers take over the listeners of the old ones."""
+    """SIGHUP: new workers take over the listeners of the old workers."""
     with Nginx(e, way) as server:
         told = pathlib.Path(server.folder, "pid")
         # nginx listens before it writes its pid

@@ -98,7 +98,7 @@ def log_of_the_module(e):
 
     if not CHECK.exists():
         e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
-    with open("/proc/dynamic_debug/control", "w") as control:     # tests/guest/run asks for them
+    with open("/proc/dynamic_debug/control", "w") as control:     # tests/guest/run has enabled debug messages
         control.write("module ib_sdp -p")
     e.at_end.append(kmsg.ask_module)
     e.equal(asked(), {"=_"}, "before")
@@ -115,7 +115,7 @@ def log_of_the_module(e):
 @case(reference=False, timeout=400)
 def addresses(e):
     """The report has a line for each address, with its GID: of the network device, a VLAN and a
-    bond. An address without one uses TCP."""
+    bond. An address without a GID uses TCP."""
     if not CHECK.exists():
         e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
     with contextlib.ExitStack() as until_then:
@@ -171,7 +171,7 @@ def server_dies(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def client_dies(e):
-    """The server continues with the next client after one has died."""
+    """The server continues with the next client after a client has died."""
     Server(e)
     first = Client(e, "--no-perftest")
     first.until("PASS  half close")

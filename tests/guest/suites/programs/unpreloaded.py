@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that no library can be preloaded into: a static one in C, and Go, which makes system
-calls directly."""
+"""Programs that no library can be preloaded into: a static program in C, and a program in Go, which
+makes system calls directly."""
 
 import contextlib
 import hashlib

@@ -35,7 +35,7 @@ def fill(e, sock, size=50000):
             sent += 1
         if sent == before and rested:
             return sent
-        # queued ones may still move to the peer
+        # queued messages may still move to the peer
         rested = e.quiet(sock, select.POLLOUT, e.patience / 20) and sent == before
 
 

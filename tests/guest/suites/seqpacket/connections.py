@@ -86,7 +86,7 @@ def shutdown(e):
 
 @case(hosts=(1, 2))
 def closed(e):
-    """close(2) sends what is queued."""
+    """close(2) sends the queued messages."""
     near, far = pair(e)
     for number in range(5):
         near.send(body(number, 30000))
@@ -148,7 +148,7 @@ def used_again(e):
         far.send(b"unread")
         near.send(b"%d" % number)
         e.equal(far.recv(10), b"%d" % number, "the message")
-        # of each long message a part arrives, since an unread one is before it
+        # only a part of each long message arrives, because an unread message is before it
         near.send(b"unread")
         for sock, other in ((near, far), (far, near)):
             e.equal(sock.send(body(number, 200000)), 200000, "a long message")
@@ -159,7 +159,7 @@ def used_again(e):
 
 @case(reference=False, timeout=60, hosts=(1, 2))
 def non_blocking(e):
-    """connect(2), accept(2) and messages without a wait."""
+    """Non-blocking connect(2), accept(2), sends and receives."""
     listener = listen(e)
     near = e.socket(kind=SEQPACKET)
     near.setblocking(False)

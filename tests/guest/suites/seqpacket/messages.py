@@ -91,7 +91,7 @@ def peeked(e):
 
 @case(hosts=(1, 2))
 def records(e):
-    """MSG_EOR arrives with its message. AF_UNIX does not carry it."""
+    """MSG_EOR arrives with its message. AF_UNIX does not transfer MSG_EOR."""
     near, far = pair(e)
     for name, flags in (("not", 0), ("yes", EOR), ("again not", 0)):
         near.send(b"abc", flags)

@@ -26,7 +26,7 @@ def ends(e):
 
 
 def sender(e, sock, number, size=SIZE, flags=0):
-    """Sends a message while the case goes on."""
+    """Sends a message while the case continues."""
     return e.task(calls.send, sock, body(number, size), flags)
 
 
@@ -134,7 +134,8 @@ def interrupted(e):
 
 @case(reference=False, timeout=120, hosts=(1, 2))
 def several(e):
-    """Messages of several threads never mix, nor do those that several threads receive."""
+    """Messages of several threads never mix, and neither do messages that several threads
+    receive."""
     near, far = ends(e)
     many, threads = e.rounds(20), 3
 
@@ -175,7 +176,7 @@ def closed(e):
 
 @case(reference=False, hosts=(1, 2), timeout=60)
 def completion(e):
-    """MSG_ZEROCOPY returns at once; its completion says that the memory was not copied."""
+    """MSG_ZEROCOPY returns at once; its completion reports that the memory was not copied."""
     near, far = ends(e)
     near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     memory = Memory(SIZE).fill(5)

@@ -159,7 +159,7 @@ def device_goes(e):
             "a connection by the new device", patience=e.patience * 3)
     near.send(b"by the new device")
     far, address = listener.accept()
-    while address != near.getsockname():        # an attempt that has failed at our end only
+    while address != near.getsockname():        # an attempt that has failed at this end only
         far, address = listener.accept()
     e.equal(far.recv(100), b"by the new device", "data")
     # An existing listener also gets connections by the new device.
@@ -319,7 +319,7 @@ def worker_stacks():
             if (folder / "comm").read_text().startswith("kworker"):
                 yield (folder / "stack").read_text()
         except OSError:
-            pass        # it has just ended
+            pass        # the task has just ended
 
 
 @case(reference=False, families=("v4",), timeout=180)

@@ -59,7 +59,7 @@ class Area:
 class Caller:
     """Random numbers of one thread, which select the thread's calls."""
 
-    lock = threading.Lock()         # of who is in which place
+    lock = threading.Lock()         # protects the descriptors of all places
 
     def __init__(self, seed, slots, roles, area, patience):
         self.dice, self.slots, self.roles, self.area = random.Random(seed), slots, roles, area
@@ -165,7 +165,7 @@ class Caller:
         with netns.inside(self.dice.choice(("self", "peer"))):
             fd = libc.socket(domain, kind, self.any(1, 17, 255, 257, 262, -1, right=protocol, chance=0.97))
         if fd >= 0:
-            for option in (20, 21):         # no call of it waits for longer
+            for option in (20, 21):         # no call of the socket waits for longer
                 libc.setsockopt(fd, 1, option, struct.pack("=qq", 0, self.dice.choice((1, 1000, 20000, 100000))), 16)
             libc.setsockopt(fd, 1, socket.SO_REUSEADDR, struct.pack("=i", self.dice.random() < 0.8), 4)
             if self.dice.random() < 0.5:
@@ -202,7 +202,7 @@ class Caller:
         dice = self.dice
         count = self.any(1024, 1025, 1 << 31, right=dice.randrange(9), chance=0.98)
         vector = (calls.Iovec * 9)(*[calls.Iovec(self.where(), self.length()) for _ in range(9)])
-        if count > 9:           # behind it is what Python has there
+        if count > 9:           # the kernel must not read the memory behind the array
             vector = (calls.Iovec * 1025)(*[calls.Iovec(self.where(), 8) for _ in range(1025)])
             count = min(count, 1025)
         control = dice.randbytes(64)

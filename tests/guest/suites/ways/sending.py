@@ -92,7 +92,8 @@ class Writer:
         return area
 
     def release(self, area):
-        """The connection no longer uses the given memory: its new content must not arrive."""
+        """The connection no longer uses the given memory: new content of the memory must not
+        arrive."""
         area[:] = bytes(AREA)
         self.free.append(area)
 

@@ -128,7 +128,7 @@ def written(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def written_in_part(e):
-    """A block smaller than the reader's buffer ends its call; the rest of a larger one is sent by
+    """A block smaller than the reader's buffer ends its call; the rest of a larger block is sent by
     another method."""
     def less():
         near, far = pipelined(e)

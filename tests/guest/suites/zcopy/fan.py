@@ -17,8 +17,8 @@ from suites.process.uring import COPIED, FIXED_BUF, MORE, NOTIF, OP_SEND_ZC, REP
 from suites.zcopy import spliced
 from suites.zcopy.blocks import Counters, eager, unpinned
 
-SIZE = 240_000      # of a block: one also where a device registers 64 pages at most
-ROUNDS = 3          # blocks of a connection in flight, of eight
+SIZE = 240_000      # bytes of a block, which a device with regions of 64 pages also sends as one block
+ROUNDS = 3          # blocks in flight of each connection, of at most eight
 DATA = pattern.Pattern(1).at(0, SIZE)
 
 

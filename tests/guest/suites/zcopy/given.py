@@ -10,7 +10,7 @@ from suites.zcopy.blocks import MIB, Counters, from_pages, unpinned
 from suites.zcopy.figures import parameter
 
 MORE, NONBLOCK = 4, 2
-PAGES = (32 + 64) * 16          # of given and of posted or unread buffers, at most, with slack
+PAGES = (32 + 64) * 16          # maximum number of pages of given, posted and unread buffers, with slack
 
 
 @case(reference=False, timeout=90)

@@ -285,7 +285,7 @@ def written_from_elsewhere(e):
 
     LIBC.prctl(0x59616d61, -1, 0, 0, 0)     # PR_SET_PTRACER: any
     written = e.child(child).result()
-    if written != -errno.ENOSYS:            # the debug kernel has it not
+    if written != -errno.ENOSYS:            # the debug kernel lacks process_vm_writev(2)
         e.equal(written, m.size, "process_vm_writev")
         e.check(m.bytes == b"\5" * m.size, "written")
     receive(e, far, want, "process_vm_writev")

@@ -114,7 +114,7 @@ def reader_does_not_wait(e):
         found = ends.reasons()
         e.equal(found[0], {"src_avail_returned": 1}, "reasons of the sender")
         ends.close()
-        if found[1]:        # or the sender lost patience first
+        if found[1]:        # or the sender's time-out ended first
             e.equal(found[1], {"src_avail_refused": 1}, "reasons of the reader")
         return found[1]
     e.lucky(attempt, "nothing was refused")

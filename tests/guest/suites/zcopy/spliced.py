@@ -18,7 +18,7 @@ from suites.zcopy.figures import parameter
 
 MORE = 4                        # SPLICE_F_MORE
 NOW = socket.MSG_DONTWAIT
-CORK_TIME = 0.2                 # after which held bytes go
+CORK_TIME = 0.2                 # time after which held bytes are sent
 MOST = 8                        # blocks under way
 PIECE = 64 << 10                # maximum that one call of the kernel transfers
 
@@ -176,7 +176,7 @@ def mixed(e):
     near, far, file = sending(e, 12 * MIB)
     near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     choice = random.Random(5)
-    stream = memoryview(pattern.Pattern(1).at(0, file.size))      # does not change while it is sent
+    stream = memoryview(pattern.Pattern(1).at(0, file.size))      # the bytes do not change while they are sent
 
     def sender():
         at = 0

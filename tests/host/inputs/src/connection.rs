@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Random events on a connection: the code never panics, sends no message without a credit, and
-//! none after the connection's end.
+//! Random events on a connection: the code never panics, sends no message without a credit, and no
+//! message after the connection's end.
 //!
 //! The input is a list of actions of a few bytes each. Most messages get the correct MSeq and Len,
 //! so that the fuzzer need not guess these fields.

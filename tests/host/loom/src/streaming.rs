@@ -117,8 +117,8 @@ fn a_block_grows_until_it_is_read() {
     arrive(growing, &[1, 2]);
 }
 
-/// A reset drops a block that nobody has begun to read, and all bytes behind it. The writer goes on
-/// in memory that nobody reads.
+/// A reset drops a block that nobody has begun to read, and all bytes behind it. The writer
+/// continues in memory that nobody reads.
 #[test]
 fn a_reset_drops_the_end_of_the_stream() {
     loom::model(|| {

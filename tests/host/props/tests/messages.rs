@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages: an encoded message can be parsed, a parsed one equals its source, and no input panics.
+//! Messages: an encoded message can be parsed, the parsed message equals its source, and no input
+//! panics.
 
 use proptest::prelude::*;
 use sdp_props::{hello, hello_ack, message};

@@ -47,7 +47,8 @@ fn whole_with_the_last_byte() {
     }
 }
 
-/// A call that reads a message from an advert has it to itself, also if a part arrives as Data.
+/// No other call gets bytes of a message that a call reads from an advert, even if a part arrives
+/// as Data.
 #[test]
 fn read_from_an_advert() {
     for in_advert in [0, 40, 100] {

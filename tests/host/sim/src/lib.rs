@@ -13,8 +13,8 @@
 //! * every byte arrives once, in its place, and the end of the stream after the last of them;
 //! * urgent bytes are marked at their position, and announced once;
 //! * no message arrives without a receive buffer that is large enough;
-//! * MSeq, MSeqAck and Bufs are right, and no credit is spent on a message that it is reserved
-//!   from;
+//! * MSeq, MSeqAck and Bufs are right, and each reserved credit is spent only on the messages that
+//!   it is reserved for;
 //! * no end accesses memory that its owner has taken back, and an end that has advertised memory
 //!   gets it back on request;
 //! * whenever all messages have arrived, readers have all bytes that they wait for, even if the

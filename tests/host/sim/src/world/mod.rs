@@ -26,7 +26,7 @@ use crate::rng::Rng;
 pub struct World {
     nodes: [Box<dyn Node>; 2],
     fabric: Rc<RefCell<Fabric>>,
-    /// Messages that one side has sent and the other has not received.
+    /// Messages that one side has sent and the other side has not received.
     wires: [VecDeque<Packet>; 2],
     hostile: bool,
     /// Set if messages were tampered with: the streams may differ from the sent ones.

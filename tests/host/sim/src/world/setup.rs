@@ -50,12 +50,12 @@ impl Setup {
     pub(super) fn pair(rng: &mut Rng, foreign: bool) -> [Setup; 2] {
         let mut setups = [Setup::new(rng, false), Setup::new(rng, foreign)];
         if setups[1].flavour.is_some_and(|f| f.zero_copy) && rng.one_in(2) {
-            // by this size, a foreign peer shows that it supports adverts
+            // by an advert of this size, a foreign peer shows that it supports adverts
             setups[1].size = 32784;
         }
         // An end with three buffers replies to every message, and so may the other end at any time:
-        // credit updates without end. An end of this module must have four buffers, unless the
-        // other end also runs this module and announces so.
+        // the ends would send credit updates without end. An end of this module must have four
+        // buffers, unless the other end also runs this module and announces so.
         for side in 0..2 {
             let ours = setups[side].flavour.is_none();
             let other_ofed = setups[1 - side].adverts == 1;
@@ -73,7 +73,7 @@ impl Setup {
             local_receive_size: self.size,
             remote_receive_size: other.size,
             local_max_adverts: match other.flavour {
-                // As many adverts as the flavour assumes that it may have outstanding.
+                // Maximum number of adverts that the flavour assumes to be outstanding.
                 Some(flavour) if flavour.pipelined > 0 => flavour.pipelined,
                 _ => self.adverts,
             },
