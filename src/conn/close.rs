@@ -25,7 +25,7 @@ pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
     /// Handles an event that ends the connection or advances its closing. If the event ends the
-    /// connection, the program gets `error`. Returns the action, of which the caller executes
+    /// connection, the program gets `error`. Returns the action; the caller has to execute
     /// [`CloseAction::Detach`].
     pub(crate) fn close_on(
         &mut self,
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's DisConn: the end of its stream.
+    /// Handles the peer's DisConn, which ends the peer's stream.
     pub(super) fn peer_closed(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);

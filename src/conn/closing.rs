@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! State machine of closing: for each state and event, the next state and the action.
+//! State machine of closing: state and event determine the next state and the action.
 //!
 //! A stream ends with a DisConn after its last byte. When both directions have ended, the side that
 //! closed first disconnects (DREQ). If no DREQ arrives, the side that closed last disconnects. Any
 //! other end of a connection is a reset: a DREQ without an SDP message.
 //!
-//! The actions are in [`close`](super::close). The state machine does not depend on the kernel:
-//! `tests/host/conn` compares it with a second copy of its table.
+//! The actions are in [`close`](super::close). The code does not depend on the kernel. The host
+//! test `tests/host/conn` compares the state machine with a second copy of the table.
 
 use crate::sys::net::sock::State;
 
@@ -115,7 +115,7 @@ impl Closing {
         (self.fin_acked, self.teardown) = (false, false);
     }
 
-    /// Records that the socket has no descriptor. Returns true the first time.
+    /// Records that the socket has no descriptor. Returns true at the first call.
     pub(crate) fn orphan(&mut self) -> bool {
         !core::mem::replace(&mut self.orphaned, true)
     }

@@ -43,7 +43,7 @@ pub(crate) struct Cm {
     resets: u8,
 }
 
-/// Objects of a closed connection that remain below the socket.
+/// Objects of a closed connection that are still to be destroyed.
 #[must_use]
 pub(crate) struct Detached {
     _endpoint: Option<Endpoint>,
@@ -188,7 +188,7 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Disconnects when both streams have ended, or at close. Context: process, without the lock.
+    /// Disconnects after the end of both streams, or at close. Context: process, lock not held.
     pub(super) fn start_disconnect(&self) {
         let (link, local) = {
             let c = self.connection();
@@ -206,7 +206,7 @@ impl SdpSock {
         }
     }
 
-    /// Notifies the peer of the end of a local stream. Context: process, without the lock.
+    /// Notifies the peer of a local stream's end. Context: process, connection's lock not held.
     pub(super) fn send_fin(&self) {
         let Some(link) = self.with(|c| c.living_link().cloned()) else {
             return;

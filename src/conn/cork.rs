@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Decides when partial messages are held back: `TCP_CORK` and `MSG_MORE`. The code does not depend
-//! on the kernel: `tests/host/conn` compiles it, too.
+//! Decides by `TCP_CORK` and `MSG_MORE` when partial messages are held back. The code does not
+//! depend on the kernel; `tests/host/conn` compiles this file, too.
 
 /// State that holds messages back, in addition to the option `TCP_CORK`.
 pub(crate) struct Cork {

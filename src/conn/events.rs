@@ -5,10 +5,10 @@
 //! A completion event arrives in a context that must not poll. A task that waits in a socket call
 //! polls first: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7)) are
 //! woken for any event and poll themselves. A worker polls if no task waits, and for work that must
-//! continue while the program runs. [`Events`] decides this without a lock. The event side sets the
-//! pending event, then checks for waiters and unfinished work. The waiting side clears its
-//! registration or reports unfinished work, then takes pending events. At least one of the two
-//! sides reads the value that the other has written, so no event is lost.
+//! continue while the program runs. [`Events`] selects the polling task without a lock. The event
+//! side sets the pending event, then checks for waiters and unfinished work. The waiting side
+//! clears its registration or reports unfinished work, then takes pending events. At least one of
+//! the two sides reads the value that the other has written, so no event is lost.
 //!
 //! `tests/host/loom` compiles this file and tries all interleavings.
 

@@ -53,7 +53,7 @@ pub(crate) enum Phase {
     Tcp,
 }
 
-/// Data of the choice between SDP and TCP. Protected by the connection's spinlock.
+/// State and inputs of the choice between SDP and TCP. Protected by the connection's spinlock.
 pub(crate) struct Fallback {
     pub(crate) phase: Phase,
     /// Protocols that the program wants; `None` if the socket has no choice.
@@ -144,7 +144,7 @@ impl Connection {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
 
-    /// Handles a failed attempt by SDP. Returns true if TCP is tried next, without an error.
+    /// Handles a failed attempt by SDP. Returns true if TCP is tried next, so that no error is set.
     pub(crate) fn falls_back(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {
             Phase::Trying => {
@@ -170,7 +170,7 @@ impl Connection {
 }
 
 named_enum! {
-    /// Protocol of the connection; for TCP with the reason.
+    /// Protocol of the connection, and the reason if TCP is used.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub(crate) enum FallbackReason {

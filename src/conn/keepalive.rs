@@ -147,8 +147,8 @@ impl Connection {
         }
     }
 
-    /// Probes an iWARP peer up to three times, until the peer has sent a message; `due`: probes
-    /// now. After its MPA reply, siw may miss the first bytes until more bytes follow
+    /// Probes an iWARP peer up to three times, until the peer has sent a message. If `due`, sends a
+    /// probe now. After its MPA reply, siw may miss the first bytes until more bytes follow
     /// (docs/kernel-notes.md).
     pub(crate) fn probe_first(&mut self, sk: &SdpSock, due: bool) {
         let protocol = self.protocol.as_ref();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One connection: the state under its spinlock, and the functions on it.
+//! State of one connection, protected by a spinlock, and the functions on this state.
 //!
 //! A [`Connection`] belongs to one [`Socket`], the module's part of a `struct sock` ([`SdpSock`]).
 //! Each event (a completion, bytes from a send call, space in the receive queue) takes the
@@ -337,7 +337,7 @@ impl Connection {
             // only socket calls add blocks: if no block is posted now, this loop posts none
             let zcopy = self.zcopy.has_posted();
             if zcopy {
-                // Saves a pass if invalidations complete at once. `transmit` repeats an error.
+                // Saves a pass if invalidations complete at once. `transmit` gets an error again.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);

@@ -29,7 +29,7 @@ impl Threshold {
     }
 }
 
-/// Socket options under the connection's lock.
+/// Socket options, protected by the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
     /// Parameters of the network namespace, which apply where no option is set.

@@ -96,7 +96,7 @@ impl Connection {
     }
 
     /// Returns true if nothing can be sent until the peer grants credits, which cause a
-    /// notification. Queueing more bytes has no effect before that.
+    /// notification. Before the peer grants credits, queueing more bytes has no effect.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Stall::Credits) && self.polling.armed && !sk.data().events.are_noted()
     }

@@ -7,7 +7,7 @@
 //! memory without a lock, and puts it back. Many unread small messages are merged, so that the
 //! memory stays in proportion to the unread bytes.
 //!
-//! Bytes received by RDMA into a reader's memory are not in this queue. Such bytes arrive only
+//! Bytes received by RDMA into a reader's memory are not in this queue. RDMA delivers bytes only
 //! while the queue is empty ([`ReceiveQueue::passed`]).
 
 use super::unread::{Unread, Urgent};
@@ -97,7 +97,7 @@ impl ReceiveQueue {
         Ok(spare)
     }
 
-    /// Drops the urgent byte if it is the next to read. Returns its buffer if that is now empty.
+    /// Drops the urgent byte if it is the next to read. Returns the byte's buffer if now empty.
     pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         self.unread.at_mark().then_some(())?;
         let (memory, _) = self.take(self.unread.position())?;
@@ -125,7 +125,7 @@ impl ReceiveQueue {
         None
     }
 
-    /// Returns the first buffer. Its memory may be out of the queue.
+    /// Returns the first buffer, even if its memory is taken out.
     pub(crate) fn front(&mut self) -> Option<&mut Buffer> {
         self.buffers.front_mut()
     }

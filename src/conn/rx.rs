@@ -102,7 +102,7 @@ impl Connection {
         wakeups.add(Wakeup::Urgent);
     }
 
-    /// Queues the payload of a message. Fails with the error to abort the connection with.
+    /// Queues the payload of a message. After an error, the caller aborts the connection.
     fn payload(
         &mut self,
         mut buffer: Buffer,

@@ -108,8 +108,8 @@ pub(crate) struct RxBuffers {
     size: u32,
     /// Number of buffers to keep posted while the reader keeps up.
     window: u16,
-    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Nonzero while the
-    /// peer has too few buffers to send, for lack of memory, and only the timer retries.
+    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Nonzero while lack
+    /// of memory leaves the peer too few buffers; then only the timer retries.
     pause: Jiffies,
     /// Permission for large buffers.
     large: Option<LargeRight>,
@@ -314,7 +314,7 @@ impl Connection {
         };
         let posted = endpoint.posted_receives();
         let few = |target: u16| posted <= target.saturating_sub(target / 4);
-        // a cheap check first: the target is at most this value
+        // a cheap check first: the target is at most the window or the minimum
         few(self.rx_buffers.window.max(LEAST_BUFFERS))
             && few(self.target(sk))
             // siw refuses receive requests after the peer has ended the connection

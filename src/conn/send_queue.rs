@@ -22,7 +22,7 @@ pub(crate) const SMALL_CHUNK: usize = 2048;
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
 /// Size of all other chunks, and of the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
-/// Maximum number of chunks before the next message. A `SOCK_SEQPACKET` message may add as many.
+/// Maximum number of chunks before the next message. A `SOCK_SEQPACKET` message may double it.
 const CHUNKS: usize = 64;
 /// Initial capacity in chunks.
 const FIRST_CHUNKS: usize = 4;
@@ -134,8 +134,7 @@ impl SendQueue {
         self.small = self.sent;
     }
 
-    /// Returns true if another message may begin: the queue has fewer than `CHUNKS` and a free
-    /// slot.
+    /// Returns true if another message may begin, with fewer than `CHUNKS` chunks and a free slot.
     pub(crate) fn has_space(&self) -> bool {
         self.chunks.len() < CHUNKS && !self.chunks.is_full()
     }
@@ -182,7 +181,7 @@ impl SendQueue {
     }
 
     /// Closes a chunk with `n` new bytes, which may be sent after the next [`SendQueue::close`].
-    /// Until then, [`SendQueue::rewind`] can remove the new bytes.
+    /// Before that close, [`SendQueue::rewind`] can remove the new bytes.
     pub(crate) fn hold(&mut self, chunk: OpenChunk, n: usize) {
         let _ = self.put(chunk, n);
         self.chunks.grow(2 * CHUNKS, GFP_NOWAIT);

@@ -16,7 +16,7 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// MaxAdverts that this module announces. A peer that announces more than 1 runs this module.
+/// MaxAdverts that this module announces. A peer with MaxAdverts above 1 runs this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 pub(crate) const SEND_BUFFER: usize = 1024 * 1024;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Table of a connection's deadlines; the socket's only kernel timer is set to the earliest one.
-//! The code does not depend on the kernel: `tests/host/conn` compiles it, too.
+//! The code does not depend on the kernel; `tests/host/conn` compiles this file, too.
 //!
 //! Jiffies wrap around: a deadline is past if it lies before now by less than half of the range.
 

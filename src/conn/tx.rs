@@ -83,7 +83,7 @@ impl Connection {
         self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
     }
 
-    /// Returns true if the last [`Self::transmit`] left nothing to send, and nothing is new.
+    /// Returns true if the last [`Self::transmit`] left nothing to send, and nothing changed.
     #[inline]
     fn has_nothing_to_send(&self, sk: &SdpSock) -> bool {
         let (Some(endpoint), Some(protocol)) = (&self.endpoint, &self.protocol) else {
@@ -122,7 +122,7 @@ impl Connection {
             // the urgent byte follows the unsent rest of a block
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
-            // Only messages with payload count, since the last of these is signaled. An unsignaled
+            // Counts only messages with payload, the last of which is signaled. An unsignaled
             // message without payload must not hold anything back.
             in_flight: u16::from(self.tx.small_in_flight()),
             // Bytes beyond the SGE limit of a message are not held back. Only the last bytes of the

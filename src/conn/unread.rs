@@ -111,7 +111,7 @@ impl Unread {
         Some(next)
     }
 
-    /// Counts `n` received bytes. The last one may be `urgent`.
+    /// Counts `n` received bytes, of which the last may be `urgent`.
     pub(super) fn received(&mut self, n: u64, urgent: Option<u8>) {
         self.end = self.end.wrapping_add(n);
         if let Some(byte) = urgent.filter(|_| n > 0) {

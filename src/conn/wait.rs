@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting in socket calls: polls for the time of [`BusyPoll`], then sleeps.
+//! Waits in socket calls: a caller polls for the time of [`BusyPoll`], then sleeps.
 //!
 //! A sleep and a wakeup often take longer than the peer's reply. If recent bytes arrived soon, a
 //! reader polls before sleeping, unless another task needs the processor. The reader polls the
@@ -58,8 +58,8 @@ impl BusyPoll {
 }
 
 /// Registration of a caller that waits for send space, from before its last check until after the
-/// wait: space that appears after the check causes a notification. Without a registered caller
-/// there is no notification, which would wake callers that wait for something else.
+/// wait: space that appears after the check causes a notification. Without a registered caller no
+/// notification is sent, since it would wake callers that wait for something else.
 pub(crate) struct SpaceWanted<'a>(&'a Socket);
 
 impl Drop for SpaceWanted<'_> {
@@ -69,7 +69,7 @@ impl Drop for SpaceWanted<'_> {
 }
 
 impl SdpSock {
-    /// Registers a caller that waits for space. The caller then checks under the connection's lock.
+    /// Registers a caller that waits for space. The caller then checks for space under the lock.
     pub(crate) fn await_space(&self) -> SpaceWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
         SpaceWanted(self.data())

@@ -95,7 +95,7 @@ impl Wakeups {
     /// Wakes the waiters, and the pollers unless excluded. Context: without the connection's lock.
     pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
         if self.has(Wakeup::State) && pollers {
-            // before the waiter continues, since a later change would look like the waiter's own
+            // runs before the waiter continues: a later change would look like the waiter's own
             sk.state_changed();
         }
         if self.set & WAKES_CALLS != 0 {

@@ -3,7 +3,7 @@
 //! Memory of a program that a zero-copy transfer reads or writes.
 //!
 //! A [`Pinned`] is one allocation that holds at most one pinned block at a time, with its charge.
-//! The connection keeps unused ones for reuse, so a transfer usually allocates nothing.
+//! The connection keeps unused allocations for reuse, so a transfer usually allocates nothing.
 //! [`crate::transport`] describes the order of steps.
 //!
 //! **Owner.** While a device or the peer may access the memory, the transport owns the `Pinned`.
@@ -11,12 +11,12 @@
 //! caller owns the memory, only the program accesses it.
 //!
 //! **Cache.** With the parameter `pin_cache`, `Pinned::into_spare` leaves the memory pinned and
-//! mapped, without access by others. The next transfer of exactly this memory by the same process
-//! needs only a new key. Until then, [`crate::sys::watch`] releases the memory if the mapping
+//! mapped, without access by others. The next transfer of exactly the same memory by the same
+//! process needs only a new key. [`crate::sys::watch`] releases cached memory if the mapping
 //! changes, if memory is short, or if another block needs the space. Cached memory stays charged to
 //! its user; a request beyond the limit releases cached memory.
 //!
-//! **Notification.** A block may have a [`Notify`], whose drop at the block's release notifies.
+//! **Notification.** A block may have a [`Notify`], which notifies at the block's release.
 //!
 //! **Release.** Unpinning sleeps. `Pinned::into_spare` unpins the memory at once, in process
 //! context. The drop of a `Pinned`, in any context, queues the unpinning to a workqueue.

@@ -35,17 +35,18 @@
 //! The second rule exists because an update is itself a message, which uses a buffer of the peer
 //! and may make the peer's own update due. An end sends at most one update for two received
 //! messages, or for two buffers that its reader emptied, so updates do not trigger each other
-//! endlessly. (An update from 0 to 2 credits counts, too. With 2 credits, the peer may send a
+//! endlessly. (The bound includes an update from 0 to 2 credits, by which the peer may send a
 //! control message, or an update of its own.)
 //!
 //! The second rule delays no update that is needed: if `posted` is 3 and `c` is 2, so that the peer
 //! cannot send payload, then other buffers hold unread bytes. The exception is an end that never
-//! had more than three buffers. Such an end announces even one more buffer. (Two ends with three
-//! buffers each would exchange updates endlessly, so an owner should announce at least four.)
+//! had more than three buffers. An end with at most three buffers announces even one more buffer.
+//! (Two ends with three buffers each would exchange updates endlessly, so an owner should announce
+//! at least four.)
 //!
 //! An end with one credit left keeps this credit until the peer cannot send payload (`c < 3`).
-//! Spent earlier, the credit might be missing then: a peer may need two credits for its own update
-//! (RHEL 5).
+//! If spent earlier, the last credit might be missing when the peer needs two credits for its own
+//! update (RHEL 5).
 //!
 //! # A peer that waits for its advert
 //!
@@ -55,8 +56,8 @@
 //! of the bytes read, and the SendSm. So with three credits or fewer, this end combines partial
 //! reports, delays unneeded updates, and all other messages leave two credits unused. The message
 //! that ends the advert may use the last credit, since this message also announces buffers, and the
-//! peer waits for no other message. With fewer than two credits, this end refuses the advert at
-//! once, and with two credits, if the peer could not even cancel.
+//! peer waits for no other message. This end refuses the advert at once with fewer than two
+//! credits, or with two if the peer could not even cancel.
 //!
 //! # Full buffers and adverts
 //!

@@ -3,7 +3,7 @@
 //! State machine of the Sockets Direct Protocol (IBA Annex A4), without clock, I/O or locks.
 //!
 //! [`message`] parses and encodes the eighteen messages. A [`Connection`] is the state of one end
-//! of a connection. Its inputs are messages and offers; its outputs are messages and events.
+//! of a connection: its inputs are messages and offers, its outputs are messages and events.
 //!
 //! ```text
 //! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]

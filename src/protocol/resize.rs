@@ -5,7 +5,7 @@
 //! Implementations disagree about the size in both messages, which does or does not include the 16
 //! bytes of BSDH. In the OFED family, the size is the payload only; no other implementation grows
 //! buffers on request. So this end sends the payload size in a ChRcvBufAck, and uses 16 bytes less
-//! than a peer's ChRcvBufAck contains. The latter is safe in both cases.
+//! than a peer's ChRcvBufAck contains. The smaller size is safe in both cases.
 //!
 //! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once, and
 //! posts larger buffers after the current ones, whose number is in the reply. A message longer than

@@ -46,7 +46,8 @@ pub(super) struct Inner<O: Upcalls> {
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
     pub(super) qp: SetOnce<Arc<QueuePair>>,
-    /// CM ID. Its mutex is never taken under the lock of `state`, nor held when the ID is dropped.
+    /// CM ID, whose mutex is never taken under the lock of `state`, nor held when the ID is
+    /// dropped.
     #[pin]
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
@@ -147,8 +148,8 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.deferred_work(&self.inner.failed);
     }
 
-    /// Disconnects by DREQ. [`Upcalls::disconnected`] follows, until which posted requests may
-    /// complete. Context: process.
+    /// Disconnects by DREQ. Posted requests may complete until [`Upcalls::disconnected`] follows.
+    /// Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
@@ -326,7 +327,7 @@ impl<O: Upcalls> Inner<O> {
         self.deferred_work(&self.connecting);
     }
 
-    /// Sends an MPA request. Takes the ID out of the mutex for this time, which may be minutes.
+    /// Sends an MPA request. Takes the ID out of the mutex during the call, which may take minutes.
     fn connect(self: &Arc<Self>) {
         let Some(mut id) = self.id.lock().take() else {
             return;

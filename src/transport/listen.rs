@@ -53,7 +53,7 @@ impl<O: Acceptor> Listener for CmHandler<O> {
             made: Cell::new(None),
         };
         let answer = match O::request(&request) {
-            // the connection manager sends this reject only if the acceptor has made no link
+            // the connection manager sends `NO_RESOURCES` only if the acceptor has made no link
             Verdict::Accepted => return Some(reason::NO_RESOURCES),
             Verdict::Reject => Some(reason::CONSUMER),
             Verdict::Unknown => Some(reason::NO_SERVICE),
@@ -91,8 +91,8 @@ pub(super) fn open<O: Acceptor>(device: &DeviceRef, port: u16) -> Result<ListenI
 }
 
 /// Registration for requests to a port, on all present and future devices. May be dropped in any
-/// context: a worker ends it, since the end waits for requests in progress, which may need locks of
-/// the caller.
+/// context: a worker ends the registration, since the end waits for requests in progress, which may
+/// need locks of the caller.
 pub(crate) type Listening = DropInWorker<ListenedPort>;
 
 pub(crate) struct ListenedPort {

@@ -22,7 +22,7 @@
 //!
 //! Payload can also be transferred between the memory of the two programs, by RDMA. One end
 //! advertises a block of memory (`Endpoint::register`). The other end READs or WRITEs the block
-//! (`Endpoint::transfer`), using a block of its own. The steps for each block:
+//! (`Endpoint::transfer`), using a block of its own. Each block takes these steps:
 //!
 //! | step | context | call |
 //! |---|---|---|

@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// A block of the sender's memory. Protected by the lock of its queue.
+/// A block of the sender's memory, protected by the lock of the queue.
 pub(crate) struct Offered {
     /// Memory of the block; `None` once the reader has read all bytes.
     pub(super) memory: Option<Pinned>,
@@ -82,7 +82,7 @@ impl Offered {
         Some(pages)
     }
 
-    /// Ends a step that has read `n` bytes. Returns memory that the caller releases.
+    /// Ends a step that has read `n` bytes. Returns memory that the caller has to release.
     pub(super) fn end(&mut self, n: usize, counts: &Blocks) -> Option<Pinned> {
         self.busy = false;
         self.read = self.read.saturating_add(n);
@@ -101,7 +101,7 @@ impl Offered {
     }
 
     /// Replaces the memory by a copy, now or at the end of the reader's step. Returns memory that
-    /// the caller releases.
+    /// the caller has to release.
     pub(super) fn replace(&mut self, copy: Pinned, counts: &Blocks) -> Option<Pinned> {
         let memory = self.memory.as_mut()?;
         if self.busy {

@@ -29,7 +29,7 @@ pub(super) struct Direction {
     urgent: Atomic<i64>,
     /// Position of an unread urgent byte that a newer urgent byte has replaced; negative for none.
     dropped: Atomic<i64>,
-    /// Value of `urgent` whose byte the reader has read by `MSG_OOB`.
+    /// Value of `urgent` for the byte that the reader has read by `MSG_OOB`.
     urgent_read: Atomic<i64>,
     /// Set while accept(2) waits for the first bytes (`TCP_DEFER_ACCEPT`).
     deferred: AtomicFlag,
@@ -174,8 +174,7 @@ impl LocalLink {
         self.unsent().saturating_sub(pinned)
     }
 
-    /// Returns the number of copied bytes that exceed the peer's receive buffer, and so have not
-    /// arrived.
+    /// Returns the number of copied bytes beyond the peer's receive buffer, which have not arrived.
     pub(crate) fn queued(&self) -> usize {
         self.copied().saturating_sub(self.window())
     }
@@ -201,8 +200,7 @@ impl LocalLink {
         self.copied() < MOST_COPIED
     }
 
-    /// Requests a wakeup of this end's callers for new bytes. The caller must check for bytes
-    /// afterwards.
+    /// Requests a wakeup of this end's callers for new bytes. The caller then checks for bytes.
     pub(crate) fn await_bytes(&self) {
         self.incoming.queue.flow().await_bytes();
     }
@@ -284,7 +282,7 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer of new bytes. `waits`: calls of the peer wait for bytes.
+    /// Notifies the peer of new bytes. `waits` is true if a call of the peer waits.
     #[inline(always)] // a call would cost 1 % of a small send
     pub(crate) fn has_written(&self, waits: bool) {
         if waits {

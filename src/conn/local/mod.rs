@@ -3,9 +3,9 @@
 //! Connections between two sockets of one network namespace: one byte stream in each direction,
 //! without SDP messages.
 //!
-//! A [`LocalEnd`] is one end for the calls of its socket, under the socket lock alone. A
-//! [`LocalLink`] is the same end for poll(2), ioctl(2), timers, and closing. A call that writes or
-//! reads notifies the other socket. No worker empties the queue of a closed socket.
+//! A [`LocalEnd`] represents one end for the calls of its socket, under the socket lock alone. A
+//! [`LocalLink`] represents one end for poll(2), ioctl(2), timers, and closing. A call that writes
+//! or reads notifies the other socket. No worker empties the queue of a closed socket.
 //!
 //! **References.** Each end holds a reference to the other socket until its own socket is closed.
 
@@ -94,7 +94,7 @@ impl Connection {
         self.note_options();
     }
 
-    /// Copies the options that calls on a local connection check to the link, after a change.
+    /// After a change, copies to the link the options that calls on a local connection check.
     pub(crate) fn note_options(&self) {
         let Some(Local { link, .. }) = &self.local else {
             return;
@@ -136,7 +136,7 @@ impl Connection {
         &mut self.stats
     }
 
-    /// Removes the local connection. The counters keep its calls and bytes.
+    /// Removes the local connection. The counters keep the connection's calls and bytes.
     pub(crate) fn take_local(&mut self) -> Option<Local> {
         self.counters();
         self.local.take()
@@ -172,7 +172,7 @@ impl SdpSock {
         }
     }
 
-    /// Moves the local end of a new connection to the cell.
+    /// Moves the local end of a new connection to `cell`.
     #[cold]
     fn find_local(&self, cell: &mut LocalCell) {
         self.with(|c| {

@@ -76,7 +76,7 @@ impl LocalLink {
     }
 
     /// Drops the unread blocks of this end, their copies and all later bytes, since the connection
-    /// is reset. Copies must go, too, since they are charged to their sender.
+    /// is reset. Copies are dropped, too, since they are charged to their sender.
     pub(crate) fn drop_blocks(&self) {
         let d = &self.outgoing;
         d.queue.cut(|b| b.pages().is_some());

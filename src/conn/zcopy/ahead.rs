@@ -20,7 +20,7 @@ pub(crate) struct NextTx {
     pub(crate) more: bool,
     /// Block to advertise after these bytes.
     pub(crate) source: Option<Block>,
-    /// Memory and cookie of these bytes, if they are the rest of a block.
+    /// Memory and cookie of the part's bytes, if they are the rest of a block.
     pub(crate) rest: Option<(BlockSpan, u64)>,
 }
 

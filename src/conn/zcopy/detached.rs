@@ -5,8 +5,8 @@
 //! A send call pins its next bytes, adds them to the connection's blocks ([`super::tx_blocks`]),
 //! and continues. Usually the peer reads these blocks by RDMA. Bytes that the peer does not read
 //! are sent from the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. Each
-//! turn of the connection takes out completed blocks and releases their memory without the lock,
-//! with a [`Notify`].
+//! `Guard::progress` takes out completed blocks. After the unlock, the guard's drop releases their
+//! memory, with a [`Notify`].
 //!
 //! If the peer reads nothing, the memory stays pinned and charged to the sender. While
 //! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight, the next call waits, or gets
@@ -42,7 +42,7 @@ pub(crate) fn add(
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
     };
     let want = match want {
-        // without a limit for SrcAvail, the peer reads no blocks: they are sent in messages
+        // limit 0: the peer reads no blocks, which are sent in messages
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };
@@ -130,7 +130,7 @@ fn push_last(sk: &SdpSock, mut memory: PinnedCall<'_>, left: usize, user: BlockU
             p.set_pipelined(true);
         }
     }
-    // publishes the header of a message, too
+    // publishes the queued header of a message, too
     tx.publish();
     // the check above has found space
     let _ = z.blocks.push(advert, memory.first, tx.end(), user);

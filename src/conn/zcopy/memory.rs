@@ -193,8 +193,7 @@ impl Connection {
     }
 }
 
-/// Releases the memory of completed blocks that no call waits for. Context: process, connection's
-/// lock not held.
+/// Releases memory of completed detached blocks. Context: process, connection's lock not held.
 pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();

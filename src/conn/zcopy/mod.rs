@@ -21,17 +21,17 @@
 //! **Which end advertises.** The end whose call comes first advertises. A blocking send call of at
 //! least the threshold (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes its bytes to a waiting
 //! reader of the peer; without such a reader, the call advertises these bytes. The receiver READs
-//! advertised bytes in a blocking receive call. It refuses the advert for a poller, a peek or a
-//! non-blocking call, which need the bytes at once and get them as Data. If the peer does not
-//! react, the sender waits little longer than recent transfers took, takes its blocks back and
+//! advertised bytes in a blocking receive call. The receiver refuses the advert for a poller, a
+//! peek or a non-blocking call, which need the bytes at once and get them as Data. If the peer does
+//! not react, the sender waits little longer than recent transfers took, takes its blocks back and
 //! copies. A receive call that would sleep advertises a buffer of at least the threshold, once the
 //! peer has sent large blocks. Without a threshold, the sender measures if zero copy is faster
 //! ([`policy`]).
 //!
 //! **Which call waits.** Usually the call that pinned the pages waits for their release. Once the
 //! connection is lost, the release does not depend on the peer. A call with `MSG_ZEROCOPY` does not
-//! wait: its blocks are *detached*, and are read or written in stream order. A later turn of the
-//! connection releases such blocks, which notifies the program.
+//! wait: its blocks are *detached*, and are read or written in stream order. A later
+//! `Guard::progress` releases such blocks, which notifies the program.
 //!
 //! [`crate::transport`] describes the owner of the pages at each step.
 
@@ -307,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// As [`Self::may_use_zcopy`], for a call that begins.
+    /// Decides like [`Self::may_use_zcopy`] for a call that begins.
     pub(crate) fn chooses_zcopy(&mut self, bytes: usize) -> bool {
         let zcopy = self.may_use_zcopy(bytes);
         let policy = self.zcopy.get_mut().and_then(|z| z.policy.as_mut());

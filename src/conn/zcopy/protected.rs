@@ -218,7 +218,7 @@ impl Connection {
         self.check_for_writers(sk);
     }
 
-    /// Schedules the move of returned blocks with waiting writers. Sets the timer for others.
+    /// Schedules the move of returned blocks with waiting writers. Sets a timer while writers wait.
     pub(crate) fn check_for_writers(&mut self, sk: &SdpSock) {
         if self.zcopy.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);

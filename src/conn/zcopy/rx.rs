@@ -104,8 +104,7 @@ impl Connection {
         self.protocol.as_ref().is_some_and(|p| p.holds_sources())
     }
 
-    /// Handles an advert of the peer. A call of a `SOCK_SEQPACKET` socket READs whole messages
-    /// only.
+    /// Handles an advert of the peer. On a `SOCK_SEQPACKET` socket, calls READ whole messages only.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
             // as in TCP, bytes that the program can no longer read cause a reset

@@ -219,7 +219,7 @@ impl Connection {
     fn most_collected(&self) -> usize {
         let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
         match limit {
-            // without a limit for SrcAvail, the pages are sent in messages
+            // limit 0: the peer reads no blocks, and the pages are sent in messages
             0 => usize::MAX,
             most => most as usize,
         }

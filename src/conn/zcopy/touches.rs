@@ -5,7 +5,7 @@
 //!
 //! Sends of a connection stay asynchronous while at most one in eight blocks has a write fault.
 //! After more write faults, sends are synchronous for a pause. Each consecutive pause is twice as
-//! long. After the pause, a few protected blocks test again.
+//! long as the one before. After the pause, a few protected blocks test again.
 
 /// Points for a write fault. A block subtracts one point, so one block in eight may have a fault.
 const FAULT: i32 = 8;

@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Handles the peer's refusal of the blocks. The peer has `done` bytes of the oldest one.
+    /// Handles the peer's refusal of the blocks. The peer has `done` bytes of the oldest block.
     pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
         if let Some(z) = self.zcopy.get_mut().filter(|z| z.has_detached()) {
             z.detached_skips.failed();
@@ -80,7 +80,7 @@ impl Connection {
         self.sources_returned(done, wakeups);
     }
 
-    /// Handles the return of the blocks. The peer has `done` bytes of the oldest one.
+    /// Handles the return of the blocks. The peer has `done` bytes of the oldest block.
     fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
         let z = self.zcopy.get_mut();
         if let Some(more) = z.and_then(|z| z.blocks.returned(done)) {

@@ -159,8 +159,8 @@ impl<M> TxBlocks<M> {
         self.count < MOST_BLOCKS
     }
 
-    /// Adds a block after the others, at position `at` among the copied bytes. `first` is its first
-    /// byte. Returns the memory if [`Self::has_space`] is false.
+    /// Adds a block after the others, at position `at` among the copied bytes. `first` is the
+    /// block's first byte. Returns the memory if [`Self::has_space`] is false.
     pub(crate) fn push(
         &mut self,
         advert: Advert<M>,
@@ -334,7 +334,7 @@ impl<M> TxBlocks<M> {
         true
     }
 
-    /// Handles the return of all posted blocks. The peer has `done` bytes of the oldest one.
+    /// Handles the return of all posted blocks. The peer has `done` bytes of the oldest block.
     /// Returns the number of newly reported bytes, or `None` if no block is posted.
     pub(crate) fn returned(&mut self, done: u32) -> Option<u32> {
         let new = self.oldest_posted().map(|b| b.advert.moved(done));

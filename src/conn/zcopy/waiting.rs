@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waits of a call for its memory, while the peer or a transfer of this end uses it.
+//! Waits of a call until neither the peer nor a transfer of this end uses the call's memory.
 
 use super::super::SdpSock;
 use super::{CANCEL_TIME, OFED_CANCEL_TIME};
@@ -15,8 +15,7 @@ const DYING_TIME: Jiffies = milliseconds(1000);
 /// arrive, as in TCP. A reset would drop even bytes that the peer is reading.
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
-    /// Set after the timeout, when the caller checks once more for an event that arrived in the
-    /// sleep.
+    /// Set after the timeout, when the caller checks once more for an event during the sleep.
     late: bool,
 }
 

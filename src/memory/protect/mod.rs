@@ -62,8 +62,8 @@ pub(crate) struct Holder {
 struct Protection {
     record: Record<KVec<Option<Part<Holder>>>>,
     /// Set when the program has moved recorded memory or changed the argument page, and after a
-    /// long rest. While set, no block may begin, and all blocks are taken back. The last closes the
-    /// userfaultfd.
+    /// long rest. While set, no block may begin; all blocks are taken back, and the last one closes
+    /// the userfaultfd.
     closing: bool,
 }
 
@@ -228,7 +228,7 @@ impl ProtectedMm {
     /// Handles an event. A write fault outside all blocks [clears](Self::clear) the page.
     ///
     /// mremap(2) returns once its event is read, perhaps before this call has handled the event. If
-    /// the program has meanwhile sent other memory at the old address, this block is taken back,
+    /// the program has meanwhile sent other memory at the old address, the new block is taken back,
     /// too.
     fn handle(&self, event: &UffdEvent) {
         let (start, end) = (event.from, event.from.saturating_add(event.len));

@@ -92,7 +92,8 @@ where
         Some(id)
     }
 
-    /// Adds a part: without `owner`, a page with a waiting writer. Returns false without a slot.
+    /// Adds a part: without `owner`, a page with a waiting writer. Returns false if all slots are
+    /// used.
     fn add(&mut self, range: Range, block: BlockId, owner: Option<O>) -> bool {
         let Some(free) = self.parts.iter_mut().find(|p| p.is_none()) else {
             return false;
@@ -112,7 +113,7 @@ where
         parts.find_map(|p| p.owner.take_if(|_| p.block == id))
     }
 
-    /// Returns a range that no block needs. The caller makes it writable and calls
+    /// Returns a range that no block needs. The caller makes the range writable and calls
     /// [`Record::cleared`].
     pub(crate) fn next_loose(&mut self) -> Option<Range> {
         loop {
@@ -186,7 +187,7 @@ where
         self.all().any(|p| p.range.overlaps(range))
     }
 
-    /// Records a page without a block that has a waiting writer. Returns false without a slot.
+    /// Records a page without a block that has a waiting writer. Returns false if no slot is free.
     pub(crate) fn add_loose(&mut self, page: Range) -> bool {
         self.add(page, BlockId(0), None)
     }

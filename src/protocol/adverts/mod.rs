@@ -16,10 +16,10 @@
 //! # Other implementations
 //!
 //! A peer that announces MaxAdverts 1 counts as OFED. An OFED peer gets one source advert at a
-//! time, after it has shown support for source adverts. It gets none while one of the peer's
-//! adverts is outstanding, or while the peer may take an advert for Data ([`StaleRecord`]). An OFED
-//! peer gets no sink advert and no ModeChange. Messages of an OFED peer are handled like those of
-//! any peer: any number of inline bytes, several reports, and refusals at any time are valid.
+//! time, after it has shown support for source adverts. An OFED peer gets no advert while one of
+//! its own adverts is outstanding, or while it may take an advert for Data ([`StaleRecord`]). An
+//! OFED peer gets no sink advert and no ModeChange. Messages of an OFED peer are handled like those
+//! of any peer: any number of inline bytes, several reports, and refusals at any time are valid.
 //!
 //! GEN2, which cannot connect because of its major version 1, ignores a SendSm that does not reply
 //! to a cancel. Without a cancel, this end sends a SendSm only if the owner refuses or cannot read,

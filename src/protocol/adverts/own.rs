@@ -64,8 +64,8 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent: no cancel is pending, and fewer than `limit`
-    /// adverts are outstanding.
+    /// Returns true if another advert may be sent: no cancel is pending, and fewer than `limit` are
+    /// out.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -84,7 +84,7 @@ impl<T: Copy + Default> Own<T> {
         oldest
     }
 
-    /// Removes all adverts. Returns true if any were outstanding.
+    /// Removes all adverts. Returns true if any advert was outstanding.
     pub(crate) fn clear(&mut self) -> bool {
         let some = self.count() > 0;
         self.adverts.truncate(0);
@@ -164,7 +164,8 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts.
+    /// Handles a valid sink advert of the peer. Returns true if the sink advert has voided source
+    /// adverts.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         if self
             .adverts

@@ -147,7 +147,7 @@ impl PeerSinks {
         }
     }
 
-    /// Closes the block that is being written. Returns true if such a block existed.
+    /// Closes the block that is being written. Returns true if a block was being written.
     pub(crate) fn finish(&mut self) -> bool {
         let written = core::mem::take(&mut self.written);
         match self.adverts.get_mut(self.complete) {

@@ -7,7 +7,7 @@
 //! same call, and takes a SrcAvail in this queue for Data: the program reads the header and the
 //! inline byte. With more credits, the peer does not poll. Messages are queued only after a lack of
 //! credits. The peer posts receive buffers only after it has removed the record. So an increased
-//! sum of Bufs and MSeqAck shows that the call has returned.
+//! sum of Bufs and MSeqAck shows that the record is removed.
 
 use super::super::credits::after;
 

@@ -36,7 +36,7 @@
 //! 3. [`Event::SourceRead`] reports progress on the oldest advertised block. A `finished` event
 //!    means that the whole block has been sent, and returns the block to the owner.
 //! 4. [`Event::SourcesReturned`] returns *all* advertised blocks to the owner. `done` bytes of the
-//!    oldest one have been sent. The unread rest of the oldest block and the other blocks then
+//!    oldest block have been sent. The unread rest of the oldest block and the other blocks then
 //!    precede all queued bytes: the owner copies them, or offers them again under new keys. (The
 //!    peer may lack zero copy, or its reader peeks.)
 //! 5. [`cancel_sources`](Connection::cancel_sources) ends the wait. `SourceRead` or
@@ -195,7 +195,7 @@ pub struct Connection {
     receive_closed: bool,
     /// Set until the first message of this end, if the peer must not send before that message.
     greets: bool,
-    /// Set by AbortConn, SuspComm or a violation of the peer. Then no message is sent or received.
+    /// Set by AbortConn, SuspComm or a violation of the peer; stops sending and receiving.
     ended: bool,
     /// `posted` and `reader_waits` of an offer with which [`transmit`](Connection::transmit) had
     /// nothing to send; `None` after any change.

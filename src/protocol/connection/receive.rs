@@ -131,7 +131,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Updates the `StaleRecord` of an OFED peer. Three credits are few: a ChRcvBufAck may use one.
+    /// Updates an OFED peer's `StaleRecord`. Three credits count as few: a ChRcvBufAck may use one.
     fn note_stale_record(&mut self, message: &Message, event: Event) {
         if self.own_line() {
             return;

@@ -126,7 +126,7 @@ fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     assert_eq!(pair.event(sink_avail(6000, 0)), GOOD);
     assert_eq!(pair.end.sink_bytes(), 11000);
-    // Full blocks without a report make no difference.
+    // Full blocks that are not yet reported do not count.
     pair.end.written(5000, false);
     assert_eq!(pair.end.sink_bytes(), 6000);
     pair.end.written(10, false);

@@ -40,7 +40,7 @@ pub struct Offer {
     pub limit: u32,
     /// Set if a waiting reader has read everything. Needed for peers that hold back small messages
     /// until the previous message is acknowledged (OFED without TCP_NODELAY, up to 100 ms): without
-    /// a waiting reader, a reply of the reader may carry the acknowledgement.
+    /// a waiting reader, a reply of the program may carry the acknowledgement.
     pub reader_waits: bool,
 }
 

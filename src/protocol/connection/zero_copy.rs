@@ -152,8 +152,8 @@ impl Connection {
     }
 
     /// Returns the memory of the peer's reader for the next bytes of the stream, to be written by
-    /// RDMA WRITE. `None` if the peer advertised memory before it had received all sent bytes: it
-    /// is about to cancel.
+    /// RDMA WRITE. Returns `None` if the peer advertised the memory before it had received all sent
+    /// bytes, since the peer then is about to cancel.
     pub fn sink_advert(&self) -> Option<Block> {
         let open = self.live() && !self.send_closed;
         self.peer_sinks.next().filter(|_| open)

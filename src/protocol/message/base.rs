@@ -67,7 +67,7 @@ impl Flags {
 pub enum Mode {
     /// Only Data may be sent.
     Buffered = 0,
-    /// Data and one source advert at a time may be sent. Every half of a connection begins so.
+    /// Data and one source advert at a time may be sent. Initial mode of both halves.
     Combined = 1,
     /// Data and adverts from both sides, up to MaxAdverts, may be sent.
     Pipelined = 2,
@@ -81,7 +81,8 @@ pub struct Block {
     pub size: u32,
     /// Remote key of the block.
     pub r_key: u32,
-    /// Address of the block's first byte under the remote key. A payload begins with the same byte.
+    /// Address of the block's first byte under the remote key. The SrcAvail's payload begins with
+    /// the same byte.
     pub address: u64,
 }
 
