@@ -60,7 +60,7 @@ impl Listener {
     }
 }
 
-/// Place in a listener's queue that a new connection holds until it is queued for accept(2).
+/// Place in a listener's queue, which a new connection holds until queued for accept(2).
 #[derive(Clone)]
 pub(crate) struct BacklogSlot {
     pub(crate) listener: ARef<SdpSock>,

@@ -3,7 +3,7 @@
 //! Pending completion events, and the choice of the task that polls the queues.
 //!
 //! A completion event arrives in a context that must not poll. A task that waits in a socket call
-//! polls first: this saves a thread switch. If no caller waits, pollers (poll(2), epoll(7)) are
+//! polls first, which saves a thread switch. If no caller waits, pollers (poll(2), epoll(7)) are
 //! woken for any event and poll themselves. A worker polls if no task waits, and for work that must
 //! continue while the program runs. [`Events`] selects the polling task without a lock. The event
 //! side sets the pending event, then checks for waiters and unfinished work. The waiting side

@@ -183,7 +183,7 @@ impl SdpSock {
     }
 }
 
-/// State of a socket that its transport's events change. `Socket::connection` protects it.
+/// State of a socket that transport events change, protected by `Socket::connection`.
 pub(crate) struct Connection {
     /// Endpoint of the transport; `None` once the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
@@ -199,7 +199,7 @@ pub(crate) struct Connection {
     pub(crate) rx_buffers: RxBuffers,
     /// Queue for accept(2), after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
-    /// Place of a new connection in a listener's backlog, until it is queued for accept(2).
+    /// Place of a connection in a listener's backlog, until the connection is queued for accept(2).
     pub(crate) slot: Option<BacklogSlot>,
     /// Choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,

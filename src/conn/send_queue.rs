@@ -22,7 +22,7 @@ pub(crate) const SMALL_CHUNK: usize = 2048;
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
 /// Size of all other chunks, and of the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
-/// Maximum number of chunks before the next message. A `SOCK_SEQPACKET` message may double it.
+/// Maximum number of chunks before the next message; a `SOCK_SEQPACKET` message may double it.
 const CHUNKS: usize = 64;
 /// Initial capacity in chunks.
 const FIRST_CHUNKS: usize = 4;
@@ -51,7 +51,7 @@ impl Chunk {
         self.len() < self.buffer.capacity()
     }
 
-    /// Returns true if a send call is filling the chunk. Nothing is sent from such a chunk.
+    /// Returns true if a send call is filling the chunk, so that no bytes are sent from it.
     fn is_open(&self) -> bool {
         !self.buffer.has_memory()
     }
@@ -148,7 +148,7 @@ impl SendQueue {
     }
 
     /// Opens a chunk for the next bytes: the last chunk if it has space, else an unused one of at
-    /// least `size` bytes. Without such a chunk, the caller allocates one for
+    /// least `size` bytes. If no chunk is usable, the caller allocates one for
     /// [`SendQueue::open_new`].
     pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
         if self.chunks.back_mut().is_some_and(|c| c.has_space()) {

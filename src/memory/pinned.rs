@@ -184,8 +184,7 @@ impl Pinned {
         Ok(copy)
     }
 
-    /// Replaces the block by a copy in the kernel, which takes over the charge. Returns the old
-    /// block.
+    /// Replaces the block by a kernel copy, which takes over the charge. Returns the old block.
     pub(crate) fn replace_by(&mut self, mut copy: Pinned) -> Pinned {
         copy.data.charge = self.data.charge.take();
         core::mem::replace(self, copy)

@@ -129,7 +129,7 @@ impl Records {
         self.whole > 0 && !self.is_read
     }
 
-    /// Returns true if the next `bytes` of the stream are one whole message, whose header has
+    /// Returns true if the next `bytes` of the stream are a whole message, whose header has
     /// arrived.
     pub fn awaits(&self, bytes: u32) -> bool {
         let len = RecordHeader::parse(self.header).len;

@@ -209,7 +209,7 @@ impl RemoteBuffers {
 mod tests {
     use super::*;
 
-    /// Sends `size` bytes until a request is due. Returns the number of sends and the request.
+    /// Sends `size` bytes until a request is due. Returns the send count and the requested size.
     fn sends(remote: &mut RemoteBuffers, size: u32) -> Option<(u32, u32)> {
         let number = (1..1000).find(|_| {
             let mut left = size;

@@ -109,7 +109,7 @@ impl<O: Upcalls> CmLink<O> {
         let id = inner.id.lock();
         let id = id.as_ref().ok_or(ENODEV)?;
         // The peer may send as soon as it has received the REP, so the QP must be ready before the
-        // REP is sent. The connection manager sets the local PSN only at this point.
+        // REP is sent. The connection manager sets the local PSN only when it sends the REP.
         qp.to_ready(id, inner.reads_in, inner.reads_out, Some(inner.psn))?;
         if !inner.advance(Phase::New, Phase::Replied) {
             return Err(EINVAL);

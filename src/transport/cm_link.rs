@@ -46,8 +46,7 @@ pub(super) struct Inner<O: Upcalls> {
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
     pub(super) qp: SetOnce<Arc<QueuePair>>,
-    /// CM ID, whose mutex is never taken under the lock of `state`, nor held when the ID is
-    /// dropped.
+    /// CM ID, whose mutex is never taken under `state`, nor held when the ID is dropped.
     #[pin]
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
@@ -315,8 +314,7 @@ impl<O: Upcalls> Inner<O> {
             Phase::Established => id.disconnect(),
             // The peer may not know yet that the connection is established.
             Phase::Replied => id.reject(reason::CONSUMER),
-            // Without a connection, no message is needed; in other phases the drop of the link
-            // sends one.
+            // without a connection, no message is needed; else the drop of the link sends one
             _ => Ok(()),
         };
     }
@@ -363,7 +361,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
         }
         if this.message_arrived.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
-                // The call fails if the RTU has arrived before it, which has the same effect.
+                // The call fails if the RTU has already arrived, which has the same effect.
                 let _ = id.message_came();
             }
         }
@@ -383,8 +381,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Destroys the ID if possible. Runs after the drop of the handle and each later change of
-    /// state.
+    /// Destroys the ID if possible. Runs after the drop of the handle and later changes of state.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
         let owner = state.owner.take();

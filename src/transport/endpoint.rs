@@ -15,8 +15,8 @@ use kernel::prelude::*;
 const PAUSE: u32 = 20;
 /// Number of times that [`PAUSE`] doubles, to at most 1.28 s.
 const DOUBLINGS: u32 = 6;
-/// Delay after which the RCU grace period that a QP's destruction waits for is expedited (ms). The
-/// grace period usually takes a few ticks.
+/// Delay before the destruction of a QP expedites its RCU grace period (ms), which usually takes a
+/// few ticks.
 const GRACE: u32 = 20;
 /// Number of refusals, within about 2.5 s, after which the failure counts as permanent.
 const MANY: u32 = 8;

@@ -69,7 +69,7 @@
 //! the call ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has to
 //! abort the connection.
 //!
-//! **When the connection breaks**, transfers fail. The caller can take back the memory of these
+//! **When the connection breaks**, transfers fail. The caller can take back the memory of failed
 //! transfers once their completions are polled. Memory to which the peer had access stays with the
 //! transport until the transport is dropped. The drop destroys the queue pair, releases all memory
 //! and calls [`Upcalls::completed`]. So the caller drops the transport and waits until

@@ -152,7 +152,7 @@ impl<O: Upcalls> RouteEvents for Lookup<O> {
             }
             RouteEvent::RouteFound => self.notify(usable(route, &self.net).map(|_| ())),
             RouteEvent::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
-                // The attempt is deferred, because it destroys the ID whose callback this is.
+                // The attempt is deferred, because it destroys the ID of the running callback.
                 work::defer_by(self, 0);
             }
             RouteEvent::NoAddress(e) | RouteEvent::NoRoute(e) => self.notify(Err(error(e))),
@@ -214,8 +214,8 @@ impl<O: Upcalls> Resolver<O> {
         self.search.id()
     }
 
-    /// Starts the search, once. [`Upcalls::resolved`] reports the result, perhaps before the call
-    /// returns.
+    /// Starts the search, once. [`Upcalls::resolved`] reports the result, perhaps before the
+    /// return.
     ///
     /// `source` is the local address, or `None` for the route's own; ports are ignored.
     /// `timeout_ms` limits each half of the search. `tos` contains the DSCP and ECN bits. `pause`

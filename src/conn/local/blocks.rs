@@ -47,18 +47,19 @@ impl Offered {
         }
     }
 
-    /// Returns true if the block has this user and, with `own`, was added by the calling task.
+    /// Returns true if the block has this `user` and, with `own`, was added by the calling task.
     fn is_of(&self, user: BlockUser, own: bool) -> bool {
         self.user == user && (!own || self.task == kernel::current!().pid())
     }
 
-    /// Returns the number of unread bytes, if the block has any, and this user ([`Self::is_of`]).
+    /// Returns the number of unread bytes, if any, of a block that [belongs](Self::is_of) to
+    /// `user`.
     pub(super) fn unread_of(&self, user: BlockUser, own: bool) -> Option<usize> {
         let memory = self.memory.as_ref().filter(|_| self.is_of(user, own))?;
         Some(memory.len().saturating_sub(self.read))
     }
 
-    /// Returns the pages to copy, if the block has this user and is not replaced yet. For
+    /// Returns the pages to copy, if the block belongs to `user` and is not replaced yet. For
     /// [`BlockUser::Call`], the calling task must have added the block.
     pub(super) fn pages_of(&self, user: BlockUser) -> Option<&Arc<Pages>> {
         let is_it = self.is_of(user, user == BlockUser::Call) && self.replacement.is_none();
@@ -116,7 +117,7 @@ impl Offered {
     }
 }
 
-/// Blocks of one direction.
+/// Blocks of the sender's memory in one direction.
 #[pin_data]
 pub(super) struct Blocks {
     /// Unused blocks of the sender; `None` once the sender's socket is closed.
@@ -180,7 +181,7 @@ impl Blocks {
         self.pinned.fetch_add(bytes, Relaxed);
     }
 
-    /// Releases memory of a block, and keeps its unused block. Context: process, sleeps.
+    /// Releases memory of a block, and keeps the empty block. Context: process, sleeps.
     pub(super) fn keep(&self, memory: Pinned) {
         let spare = match memory.into_spare() {
             // a copy in progress holds a reference to the list of pages

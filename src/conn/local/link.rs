@@ -18,7 +18,7 @@ use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
 use kernel::sync::Arc;
 
 /// Maximum number of queued copied bytes to which a call adds more. A queue has 256 entries, most
-/// of them segments of 64 KiB, so a message of 2 MiB still fits behind these bytes.
+/// of them segments of 64 KiB, so a message of 2 MiB still fits behind the copied bytes.
 const MOST_COPIED: usize = 12 << 20;
 
 /// State of one direction of a local connection.
@@ -207,7 +207,7 @@ impl LocalLink {
 
     /// Requests a wakeup of this end once half of the space is free, since a wakeup costs as much
     /// as many copies. A free send buffer suffices, since a reader may wait for a full window
-    /// (`SO_RCVLOWAT`). After this call, the caller checks for space again.
+    /// (`SO_RCVLOWAT`). After the request, the caller checks for space again.
     pub(crate) fn await_space(&self, sk: &SdpSock) {
         let (window, d) = (self.window(), &self.outgoing);
         let half = sk.sndbuf().saturating_add(window) / 2;

@@ -41,7 +41,7 @@ impl LocalLink {
         self.queued().saturating_add(detached)
     }
 
-    /// Returns the numbers of unread blocks and unread bytes of this user. If `own`, counts only
+    /// Returns the numbers of unread blocks and unread bytes of `user`. If `own`, counts only
     /// blocks of the calling task.
     pub(crate) fn blocks_of(&self, user: BlockUser, own: bool) -> (usize, usize) {
         let (mut blocks, mut bytes) = (0_usize, 0_usize);
@@ -53,7 +53,7 @@ impl LocalLink {
         (blocks, bytes)
     }
 
-    /// Replaces the memory of this user's unread blocks by copies. For [`BlockUser::Call`], affects
+    /// Replaces the memory of unread blocks of `user` by copies. For [`BlockUser::Call`], affects
     /// only blocks of the calling task. Passes the old memory to `release`, unless the reader
     /// releases it after a step. Fails with `ENOMEM`. Context: process, may sleep.
     pub(crate) fn replace_blocks(

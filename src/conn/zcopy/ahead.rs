@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size may be advertised.
+    /// Returns true if a block of `size` bytes may be advertised.
     fn can_be_read(&self, size: u32) -> bool {
         let can = |p: &crate::protocol::Connection| p.can_advertise(size);
         by_read() && self.protocol.as_ref().is_some_and(can)

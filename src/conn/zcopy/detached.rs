@@ -3,10 +3,10 @@
 //! Blocks that no call waits for, of sends with `MSG_ZEROCOPY` by programs and io_uring.
 //!
 //! A send call pins its next bytes, adds them to the connection's blocks ([`super::tx_blocks`]),
-//! and continues. Usually the peer reads these blocks by RDMA. Bytes that the peer does not read
+//! and continues. Usually the peer reads detached blocks by RDMA. Bytes that the peer does not read
 //! are sent from the same pages, by RDMA WRITE to a waiting reader of the peer or in messages. Each
-//! `Guard::progress` takes out completed blocks. After the unlock, the guard's drop releases their
-//! memory, with a [`Notify`].
+//! `Guard::progress` takes out completed blocks, whose memory the guard's drop releases after the
+//! unlock, with a [`Notify`].
 //!
 //! If the peer reads nothing, the memory stays pinned and charged to the sender. While
 //! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight, the next call waits, or gets

@@ -74,7 +74,7 @@ pub(super) fn add_spliced(
     Some(added)
 }
 
-/// Replaces blocks of this user by copies in the kernel, so that the user's memory is free again.
+/// Replaces blocks of `user` by copies in the kernel, so that the user's memory is free again.
 /// Context: process, may sleep.
 pub(super) fn move_away(sk: &SdpSock, link: &LocalLink, user: BlockUser) {
     let moved = link.replace_blocks(user, |memory| {

@@ -31,7 +31,7 @@
 //! **Which call waits.** Usually the call that pinned the pages waits for their release. Once the
 //! connection is lost, the release does not depend on the peer. A call with `MSG_ZEROCOPY` does not
 //! wait: its blocks are *detached*, and are read or written in stream order. A later
-//! `Guard::progress` releases such blocks, which notifies the program.
+//! `Guard::progress` releases detached blocks, which notifies the program.
 //!
 //! [`crate::transport`] describes the owner of the pages at each step.
 
@@ -157,7 +157,7 @@ impl Deref for ZcopyBox {
     }
 }
 
-/// Zero-copy state of one connection. The lock `Socket::connection` protects it.
+/// Zero-copy state of one connection, protected by `Socket::connection`.
 pub(crate) struct Zcopy {
     /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,

@@ -29,7 +29,7 @@ const LARGEST: usize = 1 << 20;
 
 /// The fixed-point ratio 1.
 const ONE: u64 = 1024;
-/// Ratio within measuring accuracy: 1.02.
+/// Largest ratio that counts as equal, by measuring accuracy: 1.02.
 const EQUAL: u64 = ONE + ONE / 50;
 /// Initial ratios before any measurement. A trial that differs by a fifth changes the method.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;

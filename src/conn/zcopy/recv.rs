@@ -137,7 +137,7 @@ pub(crate) fn refuse(sk: &SdpSock) {
 
 /// Reads the peer's advert into the call's buffer, if the advert is next in the stream. Returns the
 /// number of bytes read, or 0 if the connection was lost, with the error pending. Returns `None`
-/// without an advert, or after refusing it: then its bytes arrive as Data.
+/// without an advert, or after refusing the advert, whose bytes then arrive as Data.
 ///
 /// An advert of a whole message is read with its header. If the peer then cancels the advert, the
 /// rest of the message is in the queue when this function returns, unless the connection was lost.

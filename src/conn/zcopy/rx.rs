@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size can be advertised now: all bytes are read, and no
+    /// Returns true if a block of `size` bytes can be advertised now: all bytes are read, and no
     /// others are arriving.
     pub(super) fn sink_fits(&self, size: u32) -> bool {
         let fits = self

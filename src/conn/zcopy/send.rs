@@ -95,7 +95,7 @@ fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, siz
     pin.is_some_and(|memory| push(sk, lock, message, memory, BlockUser::Call) == Added::Block)
 }
 
-/// Adds all bytes of a message as one block, behind the queued header, and waits until they are
+/// Adds all bytes of a message as one block, behind the queued header, and waits until the block is
 /// sent. With a `notice`, the call does not wait. After a time without a reader, or a signal, a
 /// copy in the kernel replaces the block. Returns false if the caller has to copy.
 ///

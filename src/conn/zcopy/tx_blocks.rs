@@ -108,7 +108,7 @@ pub(crate) enum Next<'a, M> {
     Advert(Block),
     /// Rest of a block that the peer does not read.
     Rest(Rest<'a, M>),
-    /// The peer's access is being invalidated. Afterwards, this number of bytes is sent.
+    /// The peer's access is being invalidated, after which this number of bytes is sent.
     Ending(u32),
 }
 

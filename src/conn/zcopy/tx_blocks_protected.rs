@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of write-protected memory. A thread that writes to a block waits. The bytes of such a
-//! block are moved elsewhere as soon as nothing accesses the block's memory.
+//! Blocks of write-protected memory. A thread that writes to a block waits. The bytes of a block
+//! with a waiting thread are moved as soon as nothing accesses the block's memory.
 
 use super::{AdvertState, BlockUser, TxBlock, TxBlocks};
 
@@ -24,7 +24,7 @@ impl<M> TxBlock<M> {
 
 impl<M> TxBlocks<M> {
     /// Records that a thread waits since `now` to write to protected blocks, or for the end of a
-    /// message's call. Returns true if such blocks are queued.
+    /// message's call. Returns true if the queue has movable blocks.
     pub(crate) fn want(&mut self, now: usize) -> bool {
         let mut any = false;
         for block in self.iter_mut().filter(|b| b.is_movable()) {

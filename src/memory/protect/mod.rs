@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that a program cannot write to until the peer has received its bytes (AZ-SDP).
+//! Memory that a program cannot write to until the peer has received the bytes (AZ-SDP).
 //!
 //! A send call that returns at once leaves its block in flight: the pages are pinned, and
 //! write-protected by [`crate::sys::protect`]. A [`ProtectedMm`] is one address space with a record
@@ -51,7 +51,7 @@ late_mutex! {
     mod table, TABLE: KVec<Arc<Protector<ProtectedMm>>> = KVec::new()
 }
 
-/// Owner of a block in flight: a write fault [schedules](SockCore::schedule) these jobs.
+/// Owner of a block in flight, whose `jobs` a write fault [schedules](SockCore::schedule).
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) sk: ARef<SockCore>,

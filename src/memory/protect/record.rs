@@ -72,7 +72,7 @@ where
         self.all().filter(|p| p.owner.is_some()).map(|p| p.range)
     }
 
-    /// Begins a block of these ranges, before their protection. Returns `None` without a free slot,
+    /// Begins a block of `ranges`, before they are protected. Returns `None` without a free slot,
     /// or if a task may wait to write to a part of the ranges.
     pub(crate) fn begin(
         &mut self,
@@ -92,8 +92,8 @@ where
         Some(id)
     }
 
-    /// Adds a part: without `owner`, a page with a waiting writer. Returns false if all slots are
-    /// used.
+    /// Adds a part: without `owner`, a page with a waiting writer. Returns false if no slot is
+    /// left.
     fn add(&mut self, range: Range, block: BlockId, owner: Option<O>) -> bool {
         let Some(free) = self.parts.iter_mut().find(|p| p.is_none()) else {
             return false;

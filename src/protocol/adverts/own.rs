@@ -17,7 +17,7 @@
 //!
 //! ## Data that crosses a sink advert
 //!
-//! The source may send Data before it receives a sink advert. Both ends detect such Data by
+//! The source may send Data before it receives a sink advert. Both ends detect crossing Data by
 //! counting (NonDiscards, `docs/protocol.md`): the source counts sent messages with payload, and
 //! the sink counts received ones. A message with payload that finds sink adverts outstanding voids
 //! the oldest one and is not counted. The message's bytes go to the reader of that advert. Each
@@ -64,8 +64,8 @@ impl<T: Copy + Default> Own<T> {
         self.adverts.len()
     }
 
-    /// Returns true if another advert may be sent: no cancel is pending, and fewer than `limit` are
-    /// out.
+    /// Returns true if another advert may be sent: no cancel is pending, and fewer than `limit`
+    /// adverts are outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
@@ -164,7 +164,7 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// Handles a valid sink advert of the peer. Returns true if the sink advert has voided source
+    /// Handles a valid sink advert of the peer. Returns true if the advert has voided source
     /// adverts.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         if self

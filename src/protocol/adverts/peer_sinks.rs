@@ -8,7 +8,7 @@
 //!
 //! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others stay
 //! valid. This end does not write to void blocks, nor to any block advertised before the peer had
-//! received the Data. The reader would have to move bytes in such blocks, so it takes the blocks
+//! received the Data. The reader would have to move bytes written there, so it takes the blocks
 //! back when the Data arrives. The peer cancels void blocks, or further Data voids them.
 //!
 //! **Void adverts.** Counting identifies the adverts that Data of this end has crossed

@@ -94,9 +94,9 @@
 //! 2. Post the WRITE, and call [`written`](Connection::written), which counts the written bytes as
 //!    sent. When the block is full, or the sender has no more bytes for now (`last`), the report is
 //!    sent and the peer's reader returns. If the peer has another block, that block is next.
-//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if the peer has blocks. Each such
-//!    message voids one block. Data is better than a WRITE for few bytes, and for urgent bytes.
-//!    While the peer has blocks, this end can advertise no block ([`Stall::Adverts`]).
+//! 3. Bytes offered as [`Offer::queued`] are sent as Data even if the peer has blocks. Each Data
+//!    voids one block. Data is better than a WRITE for few bytes, and for urgent bytes. While the
+//!    peer has blocks, this end can advertise no block ([`Stall::Adverts`]).
 //! 4. The peer may cancel its blocks at any time. Then `sink_advert` returns `None`.
 //!
 //! ## When memory may be unpinned

@@ -28,8 +28,8 @@ pub struct Offer {
     pub posted: u16,
     /// Number of posted messages that had space for more bytes and are not complete. As by
     /// Minshall's rule in TCP, full messages hold back no bytes, so the last part of a large send
-    /// is sent at once. If such messages hold back bytes ([`Stall::InFlight`]), their completion
-    /// must lead to another call, so the last such message must be signaled.
+    /// is sent at once. If partial messages hold back bytes ([`Stall::InFlight`]), their completion
+    /// must lead to another call, so the last partial message must be signaled.
     pub in_flight: u16,
     /// TCP_NODELAY, by which partial messages are sent.
     pub no_delay: bool,

@@ -23,7 +23,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size, offered now, would be advertised as soon as credits
+    /// Returns true if a block of `size` bytes, offered now, would be advertised once credits
     /// suffice. If false, the owner should copy, since the block would wait for other blocks or for
     /// the peer's advert, or has an unsuitable size.
     pub fn can_advertise(&self, size: u32) -> bool {
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if a block of this size, offered as a sink now, would be advertised as soon as
+    /// Returns true if a block of `size` bytes, offered as a sink now, would be advertised once
     /// credits suffice: the peer sends Pipelined, and has no unfinished source adverts.
     pub fn can_offer_sink(&self, size: u32) -> bool {
         self.zero_copy
