@@ -151,7 +151,7 @@ impl Call<'_> {
         Ok(NextBytes::Nothing)
     }
 
-    /// Reads the peer's advert, if next in the stream. Returns true if the caller has to recheck.
+    /// Reads the peer's advert, if next in the stream. Returns true if the caller must check again.
     fn read_by_rdma(
         &mut self,
         lock: &mut Locked<'_>,

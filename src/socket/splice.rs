@@ -18,7 +18,7 @@ enum Next {
     Again,
     Mark,
     Nothing,
-    /// The caller has to copy the next bytes, at most this many.
+    /// The caller has to copy the next bytes, at most the given number.
     Copy(usize),
 }
 

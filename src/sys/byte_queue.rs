@@ -18,7 +18,7 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// Maximum number of entries: a queue with this many is full, even below its limit of bytes.
+/// Maximum number of entries: a queue with all entries is full, even below its limit of bytes.
 const ENTRIES: usize = 256;
 /// Unused segments kept for the next bytes.
 const SPARE: usize = 16;

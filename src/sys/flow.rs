@@ -6,8 +6,8 @@
 //! and the reader empties the first entry; both may be the same entry. Only a side that reaches the
 //! end of an entry takes the lock of the list.
 //!
-//! Each side becomes a waiter before its last check ([`Flow::await_bytes`], [`Flow::await_space`]).
-//! The other side then notifies the waiter once. `tests/host/loom` compiles this file.
+//! Each side becomes a waiter before its last check ([`Flow::await_bytes`], [`Flow::await_space`]),
+//! and the other side then notifies the waiter once. `tests/host/loom` compiles this file.
 
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
 

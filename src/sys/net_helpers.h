@@ -40,7 +40,7 @@ struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
 	 * Kernel users such as DRBD cast any stream socket of protocol 6 to tcp_sock, and
-	 * tcp_sock_set_*() writes to this area. The module reads only NODELAY in this area.
+	 * tcp_sock_set_*() writes to this area. The module reads only NODELAY in `as_tcp`.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;

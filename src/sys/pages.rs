@@ -32,8 +32,8 @@ pub(crate) fn in_use() -> usize {
 ///
 /// # Invariants
 ///
-/// `start` points to `size` initialised bytes that `sdp_h_block_alloc` returned for that size,
-/// freed only by [`Drop`].
+/// `start` points to `size` initialised bytes that `sdp_h_block_alloc` returned for `size`, freed
+/// only by [`Drop`].
 pub(crate) struct Block {
     start: NonNull<u8>,
     size: usize,
@@ -53,11 +53,11 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The holder of the [`Memory`] guarantees that nobody writes to these bytes during the borrow.
+    /// The holder of the [`Memory`] guarantees that nobody writes to the bytes during the borrow.
     pub(in crate::sys) unsafe fn part(&self, offset: usize, n: usize) -> &[u8] {
         let n = n.min(self.size.saturating_sub(offset));
         let offset = offset.min(self.size);
-        // SAFETY: By the invariants these bytes are initialised; the caller prevents writes.
+        // SAFETY: By the invariants the bytes are initialised; the caller prevents writes.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), n) }
     }
 
@@ -65,7 +65,7 @@ impl Block {
     ///
     /// # Safety
     ///
-    /// The holder of the [`Memory`] prevents other accesses to these bytes during the borrow.
+    /// The holder of the [`Memory`] prevents other accesses to the bytes during the borrow.
     #[expect(
         clippy::mut_from_ref,
         reason = "the caller has exclusive access to these bytes"
@@ -73,7 +73,7 @@ impl Block {
     pub(in crate::sys) unsafe fn part_mut(&self, offset: usize) -> &mut [u8] {
         let offset = offset.min(self.size);
         let n = self.size.saturating_sub(offset);
-        // SAFETY: By the invariants these bytes are initialised; the caller has exclusive access.
+        // SAFETY: By the invariants the bytes are initialised; the caller has exclusive access.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), n) }
     }
 
@@ -92,7 +92,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the block was allocated with that size and not freed yet.
+        // SAFETY: By the invariants the block was allocated with `size` and not freed yet.
         unsafe { c::sdp_h_block_free(self.start.as_ptr().cast::<c_void>(), self.size) }
     }
 }

@@ -36,8 +36,8 @@ pub(crate) enum PinTerm {
 /// # Invariants
 ///
 /// Each of `pages` is pinned once by `sdp_h_pin`, or referenced instead if `by_page` is set. Only
-/// [`Pages::unpin`] undoes these pins. The pages contain `offset + len` bytes. `sent` lists exactly
-/// these pages or no pages.
+/// [`Pages::unpin`] undoes the pins. The pages contain `offset + len` bytes. `sent` lists exactly
+/// the pages of `pages`, or no pages.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
     /// Maximum number of pages that [`Pages::reserve`] allocates space for.
@@ -165,7 +165,7 @@ impl Pages {
     /// `EAGAIN`: unknown, because memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
-        // SAFETY: By the invariants `sent` lists these pages, or nothing.
+        // SAFETY: By the invariants `sent` lists the pages of `self`, or no pages.
         kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
     }
 
@@ -252,8 +252,8 @@ impl Pages {
         let space = u32::try_from(space).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
         let sent = self.sent.as_deref_mut().filter(|_| listed);
-        // SAFETY: The iterator is valid, and there is space for that many pages. `sent` does not
-        // move, and lists no pages.
+        // SAFETY: The iterator is valid, and `pages` has space for `space` more pages. `sent` does
+        // not move, and lists no pages.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
             let sent = sent.map_or(null_mut(), |s| s);
@@ -359,7 +359,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // SAFETY: `new` has charged these pages, if any, and only this drop uncharges them.
+        // SAFETY: `new` has charged the pages, if any, and only the drop uncharges them.
         unsafe { c::mm_unaccount_pinned_pages(&mut self.0) }
     }
 }

@@ -13,7 +13,7 @@
 /* Maximum number of ranges of listed memory. */
 #define SDP_H_SENT_RANGES	16
 
-/* Memory pinned for sending. Pins of a page beyond those in this list belong to other users. */
+/* Memory pinned for sending. Pins of a page beyond those in the list belong to other users. */
 struct sdp_h_sent {
 	struct list_head	entry;
 	struct mm_struct	*mm;		/* only compared */

@@ -5,8 +5,8 @@
 //! A [`Protector`] is a userfaultfd in write-protect mode for one address space, owned by the
 //! module. [`Protector::set`] protects memory of the calling process. A worker handles write faults
 //! and moved memory, and removes the protection ([`Handler::run`]). The program gets an additional
-//! page, from which userfaultfd reads its ioctl arguments. A program that changes this page can
-//! only delay the unprotection of its own memory.
+//! page, from which userfaultfd reads its ioctl arguments. A program that changes its arguments
+//! page can only delay the unprotection of its own memory.
 
 use super::bindings as c;
 use kernel::error::to_result;
@@ -91,7 +91,7 @@ unsafe impl<H: Handler> Sync for Protector<H> {}
 
 extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect) {
     // SAFETY: `raw` is the first field of a `Protector<H>`, which is freed only after the close.
-    // The close waits for this call.
+    // The close waits for this callback.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
     H::run(this, &mut Worker(raw, core::marker::PhantomData));
 }

@@ -14,6 +14,6 @@ pub(crate) fn random_below(limit: u32) -> u32 {
 
 /// Returns a hash of `bytes` by a secret key that stays the same while the module is loaded.
 pub(crate) fn hash(bytes: &[u8]) -> u32 {
-    // SAFETY: The slice has that many readable bytes.
+    // SAFETY: The slice has as many readable bytes as its length.
     unsafe { c::sdp_h_hash(bytes.as_ptr().cast(), bytes.len()) }
 }

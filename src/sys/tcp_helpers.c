@@ -267,8 +267,8 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 
 /*
  * Takes a port exclusively, as TCP does for a socket that no program has bound. If the port is
- * `covered`, only sockets of this module hold the port in this way, and they have excluded any
- * conflict. The bucket stays marked as exclusive, so this socket also excludes all others.
+ * `covered`, only sockets of this module hold the port, by this function, and have excluded any
+ * conflict. The bucket stays marked as exclusive, so the socket also excludes all others.
  */
 bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 {

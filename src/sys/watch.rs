@@ -83,12 +83,12 @@ impl<T: Send + 'static> Watched<T> {
         Ok(Watched(inner))
     }
 
-    /// Returns true if the watch covers exactly this memory, of the calling process.
+    /// Returns true if the watch covers exactly `len` bytes at `address` of the calling process.
     pub(crate) fn is(&self, address: usize, len: usize) -> bool {
         self.0.memory == (current_mm(), address, len)
     }
 
-    /// Keeps a resource of this many pages until the mapping changes. A watch may be dropped with
+    /// Keeps a resource of `pages` pages until the mapping changes. A watch may be dropped with
     /// locks held, in any context but interrupts.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Watched<T> {
     }
 }
 
-/// Drops the resources that have been idle longest, up to this number of pages. Takes spinlocks.
+/// Drops the resources that have been idle longest, up to a total of `pages`. Takes spinlocks.
 pub(crate) fn shrink(pages: usize) {
     // SAFETY: No requirements.
     unsafe { c::sdp_h_watch_shrink(pages) };

@@ -108,7 +108,7 @@ bool sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
 	return valid;
 }
 
-/* Drops the memory that has been idle longest, up to this number of pages. */
+/* Drops the memory that has been idle longest, up to `pages` pages. */
 unsigned long sdp_h_watch_shrink(unsigned long pages)
 {
 	unsigned long freed = 0;

@@ -98,8 +98,8 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 
 // The callbacks, here and in `proto.rs`, are only called by the network core, through their tables.
 // The callbacks' socks and descriptors belong to this family (made by `create` or `Sock::child`, or
-// by `inet_create` and `init`) and are in use during the call. The SAFETY comments of callbacks
-// rely on these rules.
+// by `inet_create` and `init`) and are in use during the call. The SAFETY comments of all callbacks
+// rely on this paragraph.
 
 unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: The core passes a descriptor that was released before, or that has no users.
@@ -351,10 +351,10 @@ unsafe fn setsockopt_by_sdp<T: Family>(
     let at_socket = level as u32 == c::SOL_SOCKET;
     match name as u32 {
         _ if !at_socket => {}
-        // the core accepts these options for any socket, but SDP would ignore them
+        // the core accepts options for packets of any socket, but SDP would ignore such an option
         name if new.is_of_tcp_alone(name) => return Err(ENOPROTOOPT.into()),
         c::SO_PEEK_OFF if sk.is_seqpacket() => return Err(EOPNOTSUPP.into()),
-        // the core restricts these options to its own families or to TCP
+        // the core restricts `SO_REUSEPORT` and `SO_ZEROCOPY` to its own families or to TCP
         c::SO_REUSEPORT => {
             let on = new.int()? != 0;
             sk.lock().set_reuse_port(on);

@@ -234,7 +234,7 @@ impl<'a> RecvMsg<'a> {
 
     /// Pins the pages for the next bytes without filling them: for `most` bytes, or fewer if the
     /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts the bytes
-    /// received into these pages.
+    /// received into pinned pages.
     pub(crate) fn pin(&mut self, pages: &mut Pages, most: usize, hold: PinTerm) -> Result<usize> {
         // SAFETY: By the invariants the iterator is a valid destination, exclusive to the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }

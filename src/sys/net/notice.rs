@@ -42,7 +42,7 @@ impl ZerocopyCompletion {
     pub(crate) fn piece(&self) -> ZerocopyPiece {
         // SAFETY: By the invariants the reference exists.
         unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
-        // INVARIANT: The piece owns this reference.
+        // INVARIANT: The piece owns the new reference.
         ZerocopyPiece { ubuf: self.ubuf }
     }
 

@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
             Some(timer::<T>),
         )
     };
-    // SAFETY: A new sock of this family's slab.
+    // SAFETY: `sk` is null or a new sock of the family's slab.
     let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
         Ok(()) => {
             // From now on the descriptor owns the reference, which close() drops.
@@ -144,7 +144,7 @@ unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
 }
 
 unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
-    // SAFETY: The core passes a sock of this protocol.
+    // SAFETY: The core passes a sock of the module's protocol.
     (T::OPS.give_port)(unsafe { Sock::from_raw(sk) })
 }
 

@@ -79,7 +79,7 @@ pub(super) enum RawId {
     Iw(iw_cm::Id),
 }
 
-/// A live id of either connection manager. The connection of a referenced id has another owner.
+/// A live id of either connection manager. A `&CmId` does not own the id's connection.
 ///
 /// # Invariants
 ///
@@ -243,7 +243,7 @@ pub(super) extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_e
         c::ib_cm_event_type_IB_CM_REP_RECEIVED => {
             // SAFETY: The kind of event shows that this field is in use.
             let p = unsafe { &event.param.rep_rcvd };
-            // SAFETY: The private data of a REP always has this length, whatever the peer has sent.
+            // SAFETY: A REP always has `REPLY_DATA` bytes of private data, whatever the peer sends.
             let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
             CmEvent::Reply {
                 data,

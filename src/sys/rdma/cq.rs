@@ -64,8 +64,8 @@ pub(crate) enum Arming {
 struct State {
     /// Set for the CQ of sends.
     sent: bool,
-    /// Set if a callback was requested and has not run since. The callback clears this flag before
-    /// it notifies, so that the notified task finds the flag cleared.
+    /// Set if a callback was requested and has not run since. The callback clears `armed` before it
+    /// notifies, so that the notified task finds `armed` cleared.
     armed: Atomic<i32>,
     /// The device has reported a fatal error of the CQ.
     failed: AtomicFlag,
@@ -77,7 +77,7 @@ struct State {
 impl State {
     fn notify(&self) {
         if self.uses.any_more() {
-            // SAFETY: By the invariants `ready` does not change while this use exists.
+            // SAFETY: By the invariants `ready` does not change while a use exists.
             if let Some(ready) = unsafe { &*self.ready.get() } {
                 ready.ready(self.sent);
             }

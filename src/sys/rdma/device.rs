@@ -326,7 +326,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         end::<C>(device);
         return Err(e);
     }
-    // The device keeps this use until `remove`. The use must not be dropped before `remove`.
+    // The device keeps the use until `remove`, so the use must not be dropped before.
     let device = core::mem::ManuallyDrop::new(device);
     // SAFETY: The field is moved out of a value that is neither used nor dropped again.
     let data = Arc::into_raw(unsafe { core::ptr::read(&device.0) });

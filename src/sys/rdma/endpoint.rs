@@ -299,6 +299,6 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
         };
         create(init)
     })?;
-    // SAFETY: The call above made the QP for that device, and the QP has no other owner.
+    // SAFETY: The call above made the QP for `device`, and the QP has no other owner.
     Ok(unsafe { OwnedQp::new(place, raw, device) })
 }

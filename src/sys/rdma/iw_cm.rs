@@ -62,7 +62,7 @@ pub(super) const ANY: [IpAddr; 2] = [
 ];
 
 /// Listens at a TCP port. The context of the requests' ids is the port of SDP. `None`: listening is
-/// not possible at this address; the kernel log contains the reason.
+/// not possible at the address; the kernel log contains the reason.
 ///
 /// # Errors
 ///
@@ -99,7 +99,7 @@ pub(super) fn data<const N: usize>(event: &c::iw_cm_event) -> [u8; N] {
     if event.private_data.is_null() {
         return all;
     }
-    // SAFETY: `iw_cm` passes an event with that many bytes of private data.
+    // SAFETY: `iw_cm` passes an event with `private_data_len` bytes of private data.
     let bytes = unsafe { core::slice::from_raw_parts(event.private_data.cast::<u8>(), len) };
     if let Some(to) = all.get_mut(..len) {
         to.copy_from_slice(bytes);

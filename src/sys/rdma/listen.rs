@@ -194,7 +194,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         device: unsafe { (*id.as_ptr()).device },
         // SAFETY: By the calling convention of `ib_cm` the id is alive.
         service: u64::from_be(unsafe { (*id.as_ptr()).service_id }),
-        // SAFETY: The private data of a REQ always has this length, and is valid in the callback.
+        // SAFETY: A REQ has `REQUEST_DATA` bytes of private data, valid in the callback.
         data: unsafe { &*event.private_data.cast::<[u8; REQUEST_DATA]>() },
         reads_in: p.responder_resources,
         reads_out: p.initiator_depth,

@@ -33,7 +33,7 @@ const MOST_AREAS: usize = 2 * 4096;
 ///
 /// # Invariants
 ///
-/// `address` is the result of `ib_dma_map_single` for all of `block` in that direction. An area
+/// `address` is the result of `ib_dma_map_single` for all of `block` in `direction`. An area
 /// removed from its [`MapperState`] is unmapped by [`Area::unmap`].
 #[derive(Clone)]
 struct Area {
@@ -191,7 +191,7 @@ impl Mapper {
             false => Some(sg),
         };
         drop(state);
-        // destroys the memory regions of these lists, which sleeps
+        // destroys the memory regions of the removed lists, which sleeps
         drop(rest);
     }
 }

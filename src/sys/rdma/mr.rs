@@ -141,8 +141,8 @@ impl SgMapping {
         }
         let device = self.pd.device();
         let list = self.list.as_mut_ptr();
-        // SAFETY: The pages are pinned and contain that many bytes from that offset on, and the
-        // list has space for one entry per page.
+        // SAFETY: The pages are pinned and contain `len()` bytes from `offset()` on, and the list
+        // has space for one entry per page.
         let entries = unsafe {
             c::sdp_h_sg_fill(
                 list,
@@ -170,7 +170,7 @@ impl SgMapping {
     pub(super) fn sync(&self, for_cpu: bool) {
         let device = self.pd.device();
         if !device.is_virtual() && self.mapped != 0 {
-            // SAFETY: By the invariants that many entries are mapped, so the list is fixed.
+            // SAFETY: By the invariants `entries` entries are mapped, so the list is fixed.
             unsafe {
                 c::sdp_h_sg_sync(
                     device.raw(),
@@ -193,7 +193,7 @@ impl SgMapping {
     ) -> (usize, usize) {
         let mut used = 0;
         let capacity = u32::try_from(sges.len()).unwrap_or(u32::MAX);
-        // SAFETY: By the invariants that many entries are mapped (with 0 entries nothing is found),
+        // SAFETY: By the invariants `entries` entries are mapped (with 0 entries nothing is found),
         // and `sges` has space for the results.
         let found = unsafe {
             c::sdp_h_sg_sges(

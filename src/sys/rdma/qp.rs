@@ -93,9 +93,9 @@ impl OwnedQp {
         &self.qp
     }
 
-    /// Makes a software device drop all further packets. Returns true if this call made the device
-    /// drop packets: [`OwnedQp::destroy`] then waits for an RCU grace period, unless a grace period
-    /// has passed. Context: process.
+    /// Makes a software device drop all further packets. After a result of true
+    /// [`OwnedQp::destroy`] waits for an RCU grace period, unless a grace period has passed.
+    /// Context: process.
     pub(super) fn close(&mut self) -> bool {
         let qp = &self.qp;
         let software = qp.device.is_virtual() || qp.device.is_rxe();

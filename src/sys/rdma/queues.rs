@@ -63,7 +63,7 @@ impl Status {
         })
     }
 
-    /// Returns the errno of a connection that ends with this status.
+    /// Returns the errno of a connection that ends with status `self`.
     pub(crate) fn error(self) -> Error {
         match self {
             Status::TransportRetry => ETIMEDOUT.into(),

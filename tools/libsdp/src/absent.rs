@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use std::ffi::CString;
 
-    /// A file with this text, for as long as `with` runs.
+    /// Makes a file that contains `text`, for as long as `with` runs.
     fn file<T>(name: &str, text: &str, with: impl FnOnce(&CStr) -> T) -> T {
         let path = std::env::temp_dir().join(format!("absent-{name}-{}", std::process::id()));
         std::fs::write(&path, text).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions of the C library that libsdp replaces. Each function passes all other calls on to
-//! the C library.
+//! The functions of the C library that libsdp replaces. Each function passes calls without SDP on
+//! to the C library.
 
 use crate::log;
 use crate::settings::{self, Level, Settings};

@@ -25,7 +25,7 @@ fn look_up(found: &Found, name: &CStr) -> *mut c_void {
 macro_rules! next {
     ($($name:ident = $text:literal ($($argument:ident: $kind:ty),*);)*) => {
         $(
-            /// Calls the next function of this name.
+            /// Calls the next function of the name.
             ///
             /// # Safety
             ///
@@ -37,7 +37,7 @@ macro_rules! next {
                     sys::set_errno(libc::ENOSYS);
                     return -1;
                 }
-                // SAFETY: the function of this name has these arguments.
+                // SAFETY: the function of the given name has the given arguments.
                 let next: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { mem::transmute(next) };
                 // SAFETY: the caller guarantees valid arguments.
                 unsafe { next($($argument),*) }

@@ -11,8 +11,8 @@ use sdp_rules::Mode;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
-/// Default number of the protocol in the module. Creating a socket with this number loads the
-/// module.
+/// Default number of the protocol in the module. Creating a socket with the default number loads
+/// the module.
 const IPPROTO_SDP: c_int = 257;
 const NUMBER: &CStr = c"/sys/module/ib_sdp/parameters/ipproto";
 const SDP_INFO: c_int = 82;

@@ -63,7 +63,7 @@ pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> O
     if from.is_null() || length < mem::size_of::<libc::sockaddr_in>() {
         return None;
     }
-    // SAFETY: the caller guarantees this number of bytes, which include the family.
+    // SAFETY: the caller guarantees `length` bytes, which include the family.
     let family = unsafe { (&raw const (*from).sa_family).read_unaligned() };
     match i32::from(family) {
         libc::AF_INET => {
@@ -87,14 +87,14 @@ pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     // SAFETY: zeros are a valid address, without a family.
     let mut a: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut length = mem::size_of_val(&a) as libc::socklen_t;
-    // SAFETY: the storage has this length.
+    // SAFETY: the storage has the given length.
     unsafe { call!(SYS_getsockname, fd, &raw mut a, &raw mut length) }.ok()?;
     // SAFETY: the kernel has filled the address.
     unsafe { address((&raw const a).cast(), length) }
 }
 
 pub fn set_int(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result {
-    // SAFETY: `value` has this length.
+    // SAFETY: `value` has the given length.
     unsafe { call!(SYS_setsockopt, fd, level, name, &raw const value, 4) }
 }
 
@@ -102,7 +102,7 @@ pub fn set_int(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result {
 pub fn get_option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result {
     let mut length = value.len() as libc::socklen_t;
     let (to, length) = (value.as_mut_ptr(), &raw mut length);
-    // SAFETY: `value` has this length.
+    // SAFETY: `value` has the given length.
     unsafe { call!(SYS_getsockopt, fd, level, name, to, length) }
 }
 
@@ -133,7 +133,7 @@ pub fn mkdir(path: &CStr, mode: u32) -> Result {
 
 /// Returns the number of bytes read.
 pub fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
-    // SAFETY: the buffer has this length.
+    // SAFETY: the buffer has the given length.
     let n = unsafe { call!(SYS_read, fd, to.as_mut_ptr(), to.len()) };
     n.map(|n| n as usize)
 }
@@ -158,7 +158,7 @@ pub fn send_to_path(fd: c_int, path: &[u8], text: &[u8]) -> Result {
         libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
         mem::size_of_val(&to),
     );
-    // SAFETY: text and address have these lengths.
+    // SAFETY: text and address have the given lengths.
     unsafe { call!(SYS_sendto, fd, from, length, flags, &raw const to, size) }
 }
 

@@ -83,7 +83,7 @@ impl SockCore {
         unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout, state, in_turn) }
     }
 
-    /// Sets these job bits and queues the work function. Context: any.
+    /// Sets the job bits `jobs` and queues the work function. Context: any.
     pub(crate) fn schedule(&self, jobs: u32) {
         // SAFETY: By the invariants work and jobs are initialised, and the sock is alive.
         unsafe { c::sdp_h_schedule(self.raw_helper(), jobs as i32) }
@@ -196,7 +196,7 @@ pub(in crate::sys::net) fn slept(left: isize, timeout: isize) -> Result<isize> {
     }
 }
 
-/// Returns the error of a call with this timeout after a signal.
+/// Returns the error of a call with `timeout` after a signal.
 pub(crate) fn interrupted(timeout: isize) -> Error {
     match timeout {
         FOREVER => ERESTARTSYS,

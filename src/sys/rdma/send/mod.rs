@@ -51,7 +51,7 @@ impl SendCompletion {
 enum WrKind {
     #[default]
     Message,
-    /// A message with this number of payload bytes from a block.
+    /// A message with the given number of payload bytes from a block.
     BlockMessage(u32),
     /// A probe, whose completion is not reported.
     Probe,
@@ -100,7 +100,7 @@ impl WorkRequest {
 
     fn rdma(&mut self) -> &mut c::ib_rdma_wr {
         *self = Self::default();
-        // SAFETY: The work request was just written as this kind.
+        // SAFETY: The work request was just written as an RDMA request.
         unsafe { &mut self.rdma }
     }
 }
@@ -109,7 +109,7 @@ impl WorkRequest {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unacknowledged {
     Nothing,
-    /// None of these requests reports its completion.
+    /// No request in flight reports its completion.
     Unsignaled,
     Signaled,
 }

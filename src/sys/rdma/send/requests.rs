@@ -88,7 +88,7 @@ impl<T: Send + 'static> SendQueue<T> {
         self.queue_send(message, list, 0, kind, Some(payload.block))
     }
 
-    /// Queues a SEND with these SGEs.
+    /// Queues a SEND with the given SGEs.
     fn queue_send(
         &mut self,
         message: &SendWr<'_>,
