@@ -140,7 +140,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Puts the first buffer's memory back after `n` bytes were read. Returns the buffer if empty.
+    /// Puts the first buffer's memory back after `n` bytes were read. Returns the empty buffer.
     #[inline]
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;
@@ -156,9 +156,9 @@ impl ReceiveQueue {
         buffer
     }
 
-    /// Counts `n` bytes that were received into a reader's memory, which is impossible with earlier
-    /// bytes in the queue (`EPROTO`): readers take queued bytes first, and a message with payload
-    /// cancels the advert of a reader's memory.
+    /// Counts `n` bytes that were received into a reader's memory. Returns `EPROTO` if the queue
+    /// has bytes, which a reader takes before it advertises. A message with payload cancels the
+    /// advert.
     pub(super) fn passed(&mut self, n: usize) -> Result {
         if n > 0 && self.unread.bytes() > 0 {
             return Err(EPROTO.into());

@@ -39,7 +39,7 @@ pub(crate) struct NextRead {
 }
 
 impl NextRead {
-    /// Returns the number of bytes for the caller, if `n` bytes begin at position `at`.
+    /// Returns how many of `n` bytes from position `at` on the caller gets.
     #[inline]
     pub(crate) fn len_of(&self, n: usize) -> usize {
         n.saturating_sub(self.skip).min(self.most)

@@ -15,11 +15,11 @@
 //!   ReceiveSizeRequested zero copy: the order of calls is at the top of connection/mod.rs
 //! ```
 //!
-//! The code uses only `core`, and `super::` paths, because the sources are built twice: as a module
-//! of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, which has the
-//! tests. No input from the wire can cause a panic: headers are read from fixed-size arrays at
-//! offsets that the compiler checks, and sequence numbers and sizes are added only by wrapping,
-//! saturating or checked arithmetic.
+//! The code uses only `core`, and `super::` paths, because the sources are built twice. The kernel
+//! crate has them as `pub mod protocol;`, and the host crate `sdp-protocol` has the tests. No input
+//! from the wire can cause a panic. Headers are read from fixed-size arrays at offsets that the
+//! compiler checks. Sequence numbers and sizes are added only by wrapping, saturating or checked
+//! arithmetic.
 
 #![cfg_attr(
     not(test),

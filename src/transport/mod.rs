@@ -4,7 +4,7 @@
 //!
 //! A connection has two halves with separate lifetimes. The [`Endpoint`] carries messages in order
 //! and does not interpret them. Callers use an endpoint under the connection's spinlock, so its
-//! methods never sleep. The [`CmLink`] is the connection manager part. A link makes upcalls
+//! methods never sleep. The [`CmLink`] is the half at the connection manager. A link makes upcalls
 //! ([`Upcalls`]) to the connection's owner in process context, one at a time.
 //!
 //! **References.** An owner holds references to its `Endpoint`, `CmLink` and [`Resolver`], which in

@@ -104,7 +104,7 @@ impl<M> TxBlocks<M> {
         self.of_call().next().map(|b| (b.awaits(), b.finished))
     }
 
-    /// Removes the call's oldest block, if returned. `whole`: all earlier bytes were sent.
+    /// Removes the call's oldest block, if returned. `whole` is true if all bytes before were sent.
     pub(crate) fn take(&mut self, whole: bool) -> Option<Returned<M>> {
         let at = self.iter().position(|b| !b.is_detached())?;
         self.take_at(at, whole)

@@ -8,8 +8,8 @@
 //! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, its cancel |
 //!
 //! In each half, either source adverts or sink adverts are outstanding. If the two kinds cross, the
-//! sink adverts win: the sink drops the source adverts without a reply, and a valid sink advert
-//! shows the source that all source adverts were dropped.
+//! sink adverts win: the sink drops the source adverts without a reply. A valid sink advert shows
+//! the source that all source adverts were dropped.
 //!
 //! [`super::connection`] contains the calls of the owner.
 //!

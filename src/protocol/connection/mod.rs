@@ -153,10 +153,10 @@ pub struct Parameters {
 /// Protocol state of one end of a connection.
 ///
 /// The owner calls [`receive`](Connection::receive) for every message, in the order of arrival, and
-/// [`transmit`](Connection::transmit) whenever something may have changed (bytes to send, a message
-/// received, a SEND completed, receive buffers posted), until nothing is left to send. A message
-/// that `transmit` returns has its place in the sequence: the owner must post all messages, in the
-/// order of the calls.
+/// [`transmit`](Connection::transmit) after any change (bytes to send, a message received, a SEND
+/// completed, receive buffers posted), until nothing is left to send. A message that `transmit`
+/// returns has its place in the sequence: the owner must post all messages, in the order of the
+/// calls.
 #[derive(Clone, Debug)]
 pub struct Connection {
     send: SendWindow,

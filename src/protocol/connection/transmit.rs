@@ -38,9 +38,9 @@ pub struct Offer {
     /// Maximum payload that the transport can carry in the next message, or 0 for no message now.
     /// The limit may change from one call to the next, and may equal `queued`.
     pub limit: u32,
-    /// Set if a waiting reader has read everything. Needed for peers that hold back small messages
-    /// until the previous message is acknowledged (OFED without TCP_NODELAY, up to 100 ms): without
-    /// a waiting reader, a reply of the program may carry the acknowledgement.
+    /// Set if a waiting reader has read everything. An OFED peer without TCP_NODELAY holds small
+    /// messages back until the previous one is acknowledged, up to 100 ms. If no reader waits, a
+    /// reply of the program may carry the acknowledgement.
     pub reader_waits: bool,
 }
 

@@ -33,9 +33,9 @@ pub struct Flags(u8);
 impl Flags {
     /// No flag.
     pub const NONE: Flags = Flags(0);
-    /// Marks the last payload byte as urgent. Occurs only in Data (CA4-7).
+    /// Marks the last payload byte as urgent, only in Data (CA4-7).
     pub const OOB_PRES: Flags = Flags(1);
-    /// Announces an urgent byte in this message or a later one. Occurs in any message (CA4-7).
+    /// Announces an urgent byte in this message or a later one. Any message may have it (CA4-7).
     pub const OOB_PEND: Flags = Flags(2);
     /// Set by a data sink to request Pipelined mode of the source. The flag is only a hint (CA4-8).
     pub const REQ_PIPE: Flags = Flags(4);
