@@ -15,7 +15,7 @@
 
 static int connected(const char *host, const char *port)
 {
-	/* getaddrinfo(3) does not know IPPROTO_SDP: leave ai_protocol 0. */
+	/* getaddrinfo(3) does not support IPPROTO_SDP: leave ai_protocol 0. */
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *all;
 	int wrong = getaddrinfo(host, port, &hints, &all);
 
