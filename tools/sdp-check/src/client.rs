@@ -63,7 +63,7 @@ pub struct Client<'a> {
     /// Address of the other host.
     pub to: SocketAddr,
     pub part: Duration,
-    /// Values of `zcopy_ways` at this host and at the other one.
+    /// Values of `zcopy_ways` at this host and at the other host.
     ways: [Option<u64>; 2],
 }
 

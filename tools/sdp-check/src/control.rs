@@ -49,7 +49,7 @@ impl Control {
             GREETING => Ok(control),
             "sdp-check busy" => Err("it serves another client; try again later".into()),
             other if other.starts_with("sdp-check ") => Err(format!(
-                "its sdp-check speaks another version ({other}, this one {GREETING}); install the same on both hosts"
+                "its sdp-check has another version ({other}, this one {GREETING}); install the same on both hosts"
             )),
             other => Err(format!("it replied {other:?}, not what sdp-check --serve says")),
         }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CONTROL: &str = "/proc/dynamic_debug/control";
 /// True if this program has switched debug messages on.
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// Maximum number of log lines in the report, the last ones.
+/// Maximum number of log lines in the report, counted from the end.
 const MOST: usize = 200;
 /// Number of records after the first line of a kernel report that may contain its call trace.
 const TRACE: usize = 100;
@@ -168,7 +168,7 @@ fn judged(complaints: &[&str]) -> Check {
     let found = format!("{} warnings name ib_sdp: {first}", complaints.len());
     Check::fail("kernel log", found).because(
         "a fault of the module",
-        "send the report in, with all that dmesg says",
+        "send the report in, with the output of dmesg",
     )
 }
 

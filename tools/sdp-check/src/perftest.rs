@@ -71,7 +71,7 @@ pub struct Job {
     pub here: IpAddr,
 }
 
-/// A running program that ends with this one, or when it is dropped.
+/// A running program that ends with this program, or when it is dropped.
 pub struct Running(Child);
 
 impl Running {

@@ -37,7 +37,8 @@ impl Interrupter {
         let thread = thread::spawn(move || {
             while !seen.load(Ordering::Acquire) {
                 if adverts(fd) > before || start.elapsed() > Duration::from_secs(2) {
-                    // SAFETY: the thread waits for this one in drop, so it still exists.
+                    // SAFETY: the creating thread waits for this thread in drop, so the creating
+                    // thread still exists.
                     unsafe { libc::pthread_kill(caller, libc::SIGUSR1) };
                 }
                 thread::sleep(Duration::from_millis(1));

@@ -215,7 +215,7 @@ fn latency(sdp: f64, tcp: Option<f64>, verbs: Option<f64>) -> Compared {
 
 fn judged(name: &str, Compared { found, ratio }: Compared) -> Check {
     let cause = "power saving, interrupts on a distant node, or a busy host";
-    let remedy = "set the governor to performance, look at recv_poll (sdp(7)), and measure again";
+    let remedy = "set the governor to performance, check recv_poll (sdp(7)), and measure again";
     match ratio {
         None => Check::pass(name, found),
         Some(r) if r < BROKEN => {

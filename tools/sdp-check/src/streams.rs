@@ -22,7 +22,7 @@ impl Trial<'_> {
     /// Sends blocks until the time is over and some of them have taken the path. Returns the number
     /// of bytes.
     pub fn send_stream(&mut self, zero_copy: usize, block: usize, path: &str) -> Result<Numbers> {
-        // a connection that has fallen back to TCP does not know the option
+        // a connection that has fallen back to TCP lacks the option
         let _ = self.data().zero_copy(zero_copy as i32);
         let (start, mut place, mut adverts) = (Instant::now(), 0, 0);
         let mut bytes = buffer(block);

@@ -56,7 +56,7 @@ fn notes(rules: &Rules, index: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(first) = rules.hidden_by(index) {
         notes.push(format!(
-            "never decides: line {} matches all of it",
+            "never decides: line {} matches all its sockets",
             first.line
         ));
     }

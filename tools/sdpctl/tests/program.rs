@@ -59,7 +59,7 @@ FILE: 5 rules, the first that matches decides
   line 4: redis-* that listens on 10.0.0.1, port 6379: SDP only
   line 5: any program that connects to any address, ports 1024-65535: SDP, or TCP where that fails
   line 6: ssh that connects to 10.0.0.0/8, port 2000: TCP only
-    note: never decides: line 5 matches all of it
+    note: never decides: line 5 matches all its sockets
   line 7: /usr/sbin/sshd that listens on any address, port 22: TCP only
     note: matches nothing: a program is known by its name without a directory
   otherwise: servers SDP and TCP, clients SDP, or TCP where that fails
