@@ -221,7 +221,7 @@ static double in_use(void)
 	return total * 1024;
 }
 
-/* As `in_use`, after memory freed earlier has been returned, which takes a while. */
+/* Like `in_use`, but after memory freed earlier has been returned, which takes a while. */
 static double memory_used(void)
 {
 	double last, used = in_use();

@@ -17,7 +17,8 @@ static void *await_stop(void *fd)
 	return NULL;
 }
 
-/* Sends on the first connection until a byte arrives there, and receives on the second one. */
+/* Sends on the first connection until a byte arrives there, and receives on the second connection.
+ * */
 static void serve_proxy(int listener)
 {
 	struct stream source = {}, target = {};

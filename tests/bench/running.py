@@ -104,7 +104,7 @@ def listens(program, port):
 
 @contextlib.contextmanager
 def server(words, ready, here=False, limit=30):
-    """Starts a program on the other host, or on this one; ready(program) returns true when the
+    """Starts a program on the other host, or on this host; ready(program) returns true when the
     block may start."""
     program = Program(words if here else ["peer", *words])
     try:

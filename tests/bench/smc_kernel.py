@@ -2,9 +2,9 @@
 """Controls SMC in the guest: its modules, its settings, and its counters by generic netlink, which
 prove that a sample did not fall back to TCP.
 
-SMC-R between the two namespaces needs version 2 (rxe has RoCE v2 only), and that needs a user EID
-known to both ends. Both ends are in one kernel, so SMC-D's loopback device would be preferred: for
-SMC-R it gets a PNETID that no network device has.
+SMC-R between the two namespaces needs version 2 (rxe has RoCE v2 only), and version 2 needs a user
+EID known to both ends. Both ends are in one kernel, so SMC-D's loopback device would be preferred:
+for SMC-R it gets a PNETID that no network device has.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
  * One program for every kind of stream socket that is compared: TCP, SMC, AF_UNIX, rsockets, and
  * SDP by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with
  * io_uring's zero-copy sends (uring) or by sendfile (file). Only the family, or the functions
- * called, differ. The library of rsockets is loaded only for these.
+ * called, differ. The library of rsockets is loaded only for rsockets.
  * The systems messages and unix-messages are SOCK_SEQPACKET of SDP and AF_UNIX.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Declarations from libibverbs that verbs.c needs, as in the library's binary interface
- * (IBVERBS_1.1). The toolchain does not have its headers, and this program alone does not justify
- * installing them. Unused fields only give the structure its size.
+ * (IBVERBS_1.1). The toolchain lacks the headers of libibverbs, and this program alone does not
+ * justify installing them. Unused fields only give the structure its size.
  */
 #ifndef BENCH_VERBS_H
 #define BENCH_VERBS_H

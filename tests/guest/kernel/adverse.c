@@ -166,7 +166,7 @@ struct queue {
 	atomic_t owed;
 	struct hrtimer tell, due;
 
-	/* Protects the following fields. The driver's lock is taken inside this one. */
+	/* Protects the following fields. The driver's lock is taken inside this lock. */
 	spinlock_t lock;
 	struct rnd_state random;
 	unsigned int head, tail, size;

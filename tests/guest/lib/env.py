@@ -356,8 +356,8 @@ class Env:
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
     def quiet(self, sock, events, seconds):
-        """Checks that no such event happens for this long. Such a wait proves little: use `quiet`
-        only for events without another sign of their end."""
+        """Checks that no such event happens for this long. A wait for no event proves little: use
+        `quiet` only for events without another sign of their end."""
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
@@ -424,7 +424,7 @@ class Env:
         return child.result()
 
     def interrupt_self(self, function, *names, when=lambda: True):
-        """As `interrupt`, but in this process, as soon as `when` is true: for a call whose
+        """Like `interrupt`, but in this process, as soon as `when` is true: for a call whose
         descriptor no other process may have."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))

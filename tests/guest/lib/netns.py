@@ -52,8 +52,8 @@ def find():
 
 def here():
     """Creates one namespace that stands for both hosts: the namespace has the addresses of both
-    hosts, and no RDMA device has one of these addresses. All connections between them use the local
-    transport."""
+    hosts, and no RDMA device has one of these addresses. All connections between both hosts use the
+    local transport."""
     local_transport(True)
     _patient_kernel()
     _made.append(os.getpid())

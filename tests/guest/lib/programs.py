@@ -36,7 +36,7 @@ class Program:
         return self.outputs(seconds)[0]
 
     def outputs(self, seconds):
-        """As `output`, with the program's standard error."""
+        """Like `output`, but with the program's standard error."""
         status, out, err = self.ended(seconds)
         if status:
             raise CaseFailure(f"{self.name} ended with {status}: {(out + err).strip()[-500:]}")

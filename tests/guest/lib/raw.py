@@ -28,8 +28,8 @@ ROOM = 1 << 20
 
 
 def tidy():
-    """Frees raw peers whose sockets are closed. Otherwise such connections stay until the next
-    command, and hold the module."""
+    """Frees raw peers whose sockets are closed. Without this function, connections of closed
+    sockets stay until the next command, and hold the module."""
     if os.path.exists(FILE):
         with open(FILE, "w") as file:
             file.write("tidy")

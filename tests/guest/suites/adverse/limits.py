@@ -50,7 +50,7 @@ def inline(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_without_copies(e):
-    """As `small`, for zero-copy blocks."""
+    """Like `small`, but for zero-copy blocks."""
     with adverse.device(e, limits=1):
         near, far = e.pair()
         eager(near)
@@ -67,7 +67,7 @@ def small_without_copies(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def small_in_pieces(e):
-    """As `small`, for scattered memory: a block has as many segments as a memory region has
+    """Like `small`, but for scattered memory: a block has as many segments as a memory region has
     pages."""
     with adverse.device(e, limits=1):
         for kind in (pieces.Notified, pieces.Protected):
@@ -115,8 +115,8 @@ def without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def pages_without_regions(e):
-    """As `without_regions`, for pages of files and for non-blocking sends. The module refuses a
-    block that the peer cannot read, because no task would cancel that block."""
+    """Like `without_regions`, but for pages of files and for non-blocking sends. The module refuses
+    a block that the peer cannot read, because no task would cancel that block."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far, file = spliced.sending(e, 3 * MIB + 5000)

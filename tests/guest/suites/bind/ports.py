@@ -106,7 +106,7 @@ def after_failure(e):
 @case
 def refused_afterwards(e):
     """A BPF program of the cgroup runs after bind(2) has taken a port, and refuses the port: the
-    socket then has no port and cannot listen on the refused one."""
+    socket then has no port and cannot listen on the refused port."""
     sock, port = e.socket(), e.refused_port("self")
     if e.ipproto:
         # by SDP alone, without TCP

@@ -200,7 +200,8 @@ def remove(link):
 
 @case(reference=False, timeout=60, hosts=BEDS)
 def veth(e):
-    """A pod with routes through a veth of the node: no RDMA device leads there, so TCP at once."""
+    """A pod with routes through a veth of the node: no RDMA device leads to the pod, so connections
+    use TCP at once."""
     if netns.is_one():
         e.skip("both hosts are the same namespace")
     pod, node, bits = ("fd78::9", "fd78::1", 128) if e.six else ("10.78.0.9", "10.78.0.1", 32)

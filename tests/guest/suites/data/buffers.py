@@ -97,7 +97,7 @@ def in_flight(e):
 
 @case(hosts=BEDS, timeout=60)
 def in_flight_both_ways(e):
-    """As `in_flight`, with data in both directions at once."""
+    """Like `in_flight`, but with data in both directions at once."""
     near, far = e.pair()
     sent = {}
     for seed, sock in ((52, near), (53, far)):

@@ -183,7 +183,7 @@ def random_sizes(e):
 
 @case(timeout=90)
 def random_nonblocking(e):
-    """As `random_sizes`, in one thread with non-blocking sockets and poll()."""
+    """Like `random_sizes`, but in one thread with non-blocking sockets and poll()."""
     for seed in range(3):
         choice = random.Random(seed)
         near, far = e.pair()

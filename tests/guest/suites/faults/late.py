@@ -18,8 +18,7 @@ from suites.zcopy.blocks import pair as both
 # Device that detects the fault: the device that executes the request, or the peer's device, which
 # refuses the request.
 HERE, THERE = errno.EINVAL, errno.EACCES
-# Errors at the end with the failed device, and at the end to which its device or the peer reports
-# the failure.
+# Error at the end whose device failed, and error at the other end.
 OWN, OTHER = "ECONNABORTED", "ECONNRESET"
 MOST = 16 * MIB
 # Expected errors at the sender and at the receiver.
@@ -46,7 +45,7 @@ def exchange(e, near, far, size):
 
 
 def fed(e, near, far, size):
-    """As `exchange`, but the receiver waits first, so that the receiver advertises its memory and
+    """Like `exchange`, but the receiver waits first, so that the receiver advertises its memory and
     the sender WRITEs."""
     source = pattern.Pattern(5).at(0, size)
     for number in range(MOST // size):

@@ -59,7 +59,7 @@ def making(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def making_of_kept(e):
-    """As `making`, where one end uses the cached completion queues of a closed connection."""
+    """Like `making`, but where one end uses the cached completion queues of a closed connection."""
     refuse(e, [name for name in MAKING if name != "__ib_create_cq"], errno.ENOMEM, errno.EINVAL)
 
 

@@ -150,7 +150,7 @@ def seen_and_cleared(e):
 
 @case(reference=False, timeout=60)
 def by_sdpctl(e):
-    """As `seen_and_cleared`, by `sdpctl peers`."""
+    """Like `seen_and_cleared`, but by `sdpctl peers`."""
     e.needs_wire()
     mapping.needs(e)
 

@@ -92,7 +92,7 @@ def clients(e):
 
 @case(reference=False)
 def not_blocking(e):
-    """As `clients`, for non-blocking clients."""
+    """Like `clients`, but for non-blocking clients."""
     with either.parameters(**PATIENT):
         both, tcp = either.listen(e), either.listen(e, TCP)
         for route, protocol in ((ONLY_SDP, SDP), (ONLY_TCP, TCP)):

@@ -86,8 +86,8 @@ def asks(e):
 
 @case
 def asks_without_io(e):
-    """As `asks`, with GFP_NOIO allocations and the memory reserves, as for a kernel user that frees
-    memory by sending (swap, a block device)."""
+    """Like `asks`, but with GFP_NOIO allocations and the memory reserves, as for a kernel user that
+    frees memory by sending (swap, a block device)."""
     for command in ("frugal", "reclaim"):
         listener = e.listen()
         server = serving(e, listener)
@@ -342,8 +342,8 @@ def left_in_a_namespace(e):
 
 @case(timeout=120, reference=False)
 def left_after_the_family(e):
-    """As `leave_some`, but the kernel loads the family after its user, so that the family's part of
-    each namespace ends first."""
+    """Like `leave_some`, but the kernel loads the family after its user, so that the family's part
+    of each namespace ends first."""
     order(e, "options", e.here, 1)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -461,7 +461,7 @@ def device_removed(e):
 
 @case(reference=False, timeout=300)
 def other_device_removed(e):
-    """As `device_removed`, for the peer's device."""
+    """Like `device_removed`, but for the peer's device."""
     def event(subjects):
         with without("peer", "rxe1"):
             for subject in subjects:

@@ -62,7 +62,7 @@ def values(e):
 
 @case
 def values_connected(e):
-    """As `values`, on a connection; the connection transfers data afterwards."""
+    """Like `values`, but on a connection; the connection transfers data afterwards."""
     near, far = e.pair()
     for name, tries in (("TCP_NODELAY", (1, 0)), ("TCP_CORK", (1, 0)), ("TCP_KEEPIDLE", (100,)),
                         ("TCP_KEEPINTVL", (10,)), ("TCP_KEEPCNT", (3,)), ("TCP_USER_TIMEOUT", (9000,)),

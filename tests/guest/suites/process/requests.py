@@ -280,7 +280,8 @@ def many_pieces(e):
 
 @case(timeout=60)
 def pieces_by_a_ring(e):
-    """As `many_pieces`, with a ring of buffers, which the program returns by advancing its tail."""
+    """Like `many_pieces`, but with a ring of buffers, which the program returns by advancing its
+    tail."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4

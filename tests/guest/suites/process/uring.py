@@ -275,7 +275,8 @@ def in_flight(e, area, fixed):
 
 @case(reference=False, timeout=60)
 def zero_copy_in_flight(e):
-    """As `in_flight`, with and without registered buffers, which begin and end within a page."""
+    """Like `in_flight`, but with and without registered buffers, which begin and end within a
+    page."""
     for fixed in (False, True):
         in_flight(e, (ctypes.c_char * (4 << 20))(), fixed)
 

@@ -57,7 +57,7 @@ print(sum(urllib.request.urlopen("http://{{here}}:{{port}}/content").read() == c
 
 @case(families=("v4",), reference=False, timeout=120)
 def passes_pages(e):
-    """haproxy on this host, nginx and the client on the other one: haproxy copies few bytes."""
+    """haproxy on this host, nginx and the client on the other host: haproxy copies few bytes."""
     with Way(e, "by_rdma") as way, tempfile.TemporaryDirectory(prefix="haproxy-") as folder:
         way.needs("haproxy", "nginx")
         os.chmod(folder, 0o755)

@@ -33,7 +33,7 @@ class Server:
 
 
 class Client:
-    """Runs sdp-check on this host or the other one, and passes on its output."""
+    """Runs sdp-check on this host or the other host, and passes on its output."""
 
     def __init__(self, e, *words):
         folder = tempfile.TemporaryDirectory()

@@ -33,7 +33,7 @@ def identity(e):
 @case(reference=False, hosts=(1, 2))
 def other_types(e):
     """A stream cannot connect to a listener of messages, and a socket of messages cannot connect to
-    a stream listener. Both kinds share the ports."""
+    a stream listener. Streams and messages share the ports."""
     messages, stream = listen(e), e.listen()
     e.equal(e.error(e.connect, messages), "ECONNREFUSED", "a stream to messages")
     e.equal(e.error(connect, e, stream), "ECONNREFUSED", "messages to a stream")

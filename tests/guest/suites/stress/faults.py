@@ -43,8 +43,8 @@ def loss(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def loss_without_copies(e):
-    """As `loss`, for blocks in both directions, whose memory registrations a software device may
-    repeat."""
+    """Like `loss`, but for blocks in both directions, whose memory registrations a software device
+    may repeat."""
     with e.netem("loss 1%"):
         near, far = blocks.pair(e)
         total = 3 * blocks.MIB
@@ -71,7 +71,7 @@ def reordering(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def reordering_without_copies(e):
-    """As `reordering`, for blocks in both directions, which the peer reads and writes."""
+    """Like `reordering`, but for blocks in both directions, which the peer reads and writes."""
     with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
         near, far = blocks.pair(e)
         total = 3 * blocks.MIB
@@ -402,7 +402,7 @@ def killed_anywhere(e):
 
 @case(reference=False, timeout=120)
 def killed_servers(e):
-    """As `killed_anywhere`, for the accepting end."""
+    """Like `killed_anywhere`, but for the accepting end."""
     choice = random.Random(12)
     for turn in range(10):
         port = e.refused_port()

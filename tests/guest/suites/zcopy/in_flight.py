@@ -17,7 +17,7 @@ from suites.zcopy.notified import Told, asking, give
 TCP = socket.IPPROTO_TCP
 BLOCKS = 3
 PATIENCE = 2000     # milliseconds, of TCP_USER_TIMEOUT
-LIMIT = 50          # seconds, less than a closed socket has without it
+LIMIT = 50          # seconds, less than a closed socket has without TCP_USER_TIMEOUT
 
 
 def asked(e, sock):

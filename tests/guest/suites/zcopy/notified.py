@@ -29,7 +29,7 @@ def asking(e):
 
 class Told:
     """Notifications of a socket: completed sends and their codes. Each notification arrives once;
-    those of blocks arrive in order."""
+    notifications of blocks arrive in order."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self.count, self._codes = e, sock, 0, {}

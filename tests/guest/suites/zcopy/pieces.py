@@ -139,7 +139,7 @@ def notified(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def protected(e):
-    """As `notified`, for asynchronous sends."""
+    """Like `notified`, but for asynchronous sends."""
     for what, (places, _, blocks) in KINDS.items():
         arrive(e, Protected(e), Pieces(places), blocks, what)
 

@@ -43,7 +43,7 @@ class File:
         return at - start
 
     def splice(self, sock, at=0, end=None, flags=0):
-        """As `send`, through the pipe, with flags for the socket's end of the pipe."""
+        """Like `send`, but through the pipe, with flags for the socket's end of the pipe."""
         start, end = at, self.size if end is None else end
         while at < end:
             left = os.splice(self.fd, self.pipe[1], min(end - at, MIB), offset_src=at)

@@ -192,7 +192,8 @@ impl Socket {
         }
     }
 
-    /// Returns true if it found completions, and true if the pollers were woken for all of them.
+    /// Returns true if the poll found completions, and true if the pollers were woken for all of
+    /// them.
     fn poll(&self) -> (bool, bool) {
         let mut queues = self.queues.lock().unwrap();
         let mut found = false;
@@ -269,7 +270,7 @@ impl Socket {
         }
     }
 
-    /// As `wait_for`, by a call that polls before it sleeps (`BusyPoll`).
+    /// Like `wait_for`, but by a call that polls before it sleeps (`BusyPoll`).
     pub(super) fn poll_for(&self, count: u32) {
         loop {
             let seq = self.event_seq();

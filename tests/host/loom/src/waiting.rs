@@ -61,8 +61,8 @@ fn orders_of(
     });
 }
 
-/// As `all_orders`, with pollers that may have left, or have not polled yet: an unpolled completion
-/// stays pending for the next call, and no other work waits for it.
+/// Like `all_orders`, but with pollers that may have left, or have not polled yet: an unpolled
+/// completion stays pending for the next call, and no other work waits for it.
 fn orders_with_pollers(
     watched: bool,
     calls: &'static [fn(&Socket)],

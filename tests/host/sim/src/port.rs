@@ -232,8 +232,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Handles stream bytes written by RDMA to the application's memory, after it had read all
-    /// earlier ones.
+    /// Handles stream bytes written by RDMA to the application's memory, after the application has
+    /// read all earlier bytes.
     pub fn direct(&mut self, bytes: &[u8], check: bool) -> Result<(), String> {
         if check && self.read != self.received {
             return Err("bytes came by RDMA before others were read".into());

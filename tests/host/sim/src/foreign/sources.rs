@@ -176,7 +176,7 @@ impl Foreign {
             done: 0,
             refused: false,
         });
-        // OFED cancels its own advert when one crosses it.
+        // OFED cancels its own advert when an advert of the peer crosses it.
         self.cancel |= self.flavour.pipelined == 0 && !self.adverts.is_empty();
         Ok(())
     }
