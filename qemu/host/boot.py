@@ -148,8 +148,8 @@ def with_dependencies(kernel, name):
 
 
 def compile_agent(kernel, new):
-    """Compiles the first process of the guests. It is linked statically, because it runs before the
-    user land is mounted, and in any user land."""
+    """Compiles the first process of the guests. The first process is linked statically, because it
+    runs before the user land is mounted, and in any user land."""
     sources = sorted(INSIDE.glob("*.c"))
     result = new / "agent"
     command = ["cc", "-static", "-O2", "-Wall", "-o", result, *sources]

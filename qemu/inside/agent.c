@@ -288,7 +288,7 @@ static void serve_all(void)
 
 /* --- the host ------------------------------------------------------------- */
 
-/* Only a debug kernel has kmemleak. Its reports go to the console, which the host reads. */
+/* Only a debug kernel has kmemleak. kmemleak's reports go to the console, which the host reads. */
 static void look_for_leaks(void)
 {
 	static const char path[] = "/sys/kernel/debug/kmemleak";

@@ -255,7 +255,8 @@ static void wait_for_device(const char *device, int host)
 	}
 }
 
-/* Sets up interfaces, addresses and RDMA devices by a script, because `ip` and `rdma` do all of it.
+/* Sets up interfaces, addresses and RDMA devices by a script, because `ip` and `rdma` do these
+ * steps.
  */
 static void run_setup(void)
 {

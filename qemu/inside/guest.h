@@ -6,9 +6,9 @@
  * bytes, id, length; little-endian) and `length` bytes of data. `peer` and the agent of its own
  * guest exchange the same frames over a UNIX socket.
  *
- * An id names one command. Its top byte is the requester: the host (0), the guest `self` (1) or the
- * guest `peer` (2). The host therefore passes on every frame whose id is not its own to the other
- * guest, and keeps no state.
+ * An id names one command. The top byte of an id is the requester: the host (0), the guest `self`
+ * (1) or the guest `peer` (2). The host therefore passes on every frame whose id is not its own to
+ * the other guest, and keeps no state.
  *
  * The agent that runs a command sends at most WINDOW bytes of each of its two output streams beyond
  * those that the requester has acknowledged. So a slow or stopped reader blocks its own command

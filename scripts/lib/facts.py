@@ -69,7 +69,7 @@ def interfaces(root=PROJECT):
 
 
 def counters(root=PROJECT):
-    """Each counter that the module prints in /proc/net/sdpstats has an entry in sdpstat
+    """Checks that each counter that the module prints in /proc/net/sdpstats has an entry in sdpstat
     --prometheus."""
     printed = re.findall(r'\bcounter\(\s*to,\s*"([^"]+)"', text(root, "src/socket/netns/proc.rs"))
     table = re.search(r"const LINES: .*?\n\];", text(root, "tools/sdpstat/src/openmetrics.rs"), re.S)[0]
@@ -79,7 +79,7 @@ def counters(root=PROJECT):
 
 
 def parameters(root=PROJECT):
-    """All lists of the module's parameters agree with src/sys/params.def."""
+    """Checks that all lists of the module's parameters agree with src/sys/params.def."""
     rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), \d+, (NET|HOST),", text(root, "src/sys/params.def"), re.M)
     bounds = {name: (value, least, "-" if most == "INT_MAX" else most) for name, value, least, most, _ in rows}
     in_rust = {of: [name for name in names.split() if name != "forgotten"]

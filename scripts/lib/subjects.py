@@ -38,7 +38,7 @@ def wrong(subject):
 
 
 def complaints(root=PROJECT):
-    # The last line is the first commit: in a shallow clone that is where the history is cut off.
+    # The last line is the first commit: the history of a shallow clone is cut off at this commit.
     added = (git(root, "log", "--diff-filter=A", "--format=%H", "--", OWN) or "").split()
     log = git(root, "log", "--no-merges", "--format=%h %s", f"{added[-1]}..HEAD") if added else ""
     for line in (log or "").splitlines():

@@ -95,8 +95,8 @@ FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) 
 
 # Suites whose guest has two processors in `make test`, because they test concurrency. Two emulated
 # processors spend up to half of their time on waiting for each other, so all other guests have one.
-# The debug kernel has two processors as well (AT_ONCE in tests/guest/short); of two guests each has
-# one.
+# The debug kernel has two processors as well (AT_ONCE in tests/guest/short); with two guests each
+# guest has one.
 TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "adverse-short", "syscall_fuzz")}
 
 

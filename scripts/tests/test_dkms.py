@@ -218,8 +218,8 @@ class Build(unittest.TestCase):
         self.program("dpkg-deb", f"mkdir -p {self.folder}/usr/src && cd {self.folder} && printf '{source}' >usr/src/linux-source-7.2.tar.xz && tar -c ./usr")
 
     def test_a_source_that_apt_has(self):
-        """The source is fetched in the version of the kernel, not the installed one, and not
-        kept."""
+        """The source is fetched in the version of the kernel, not in the installed version, and is
+        not kept."""
         (self.sources / "linux-source-7.2.tar.xz").touch()
         (self.bin / "dpkg-query.source").write_text("7.2.13-1")
         self.fetched("no archive")
