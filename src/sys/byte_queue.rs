@@ -449,7 +449,7 @@ impl<B> Reader<B> {
 
     /// Removes the first entry, which has been read to its end, and advances to the next entry.
     /// Returns false if the list has no further entry.
-    #[cold] // keeps its registers out of calls within one segment
+    #[cold] // keeps the function's registers out of calls in one segment
     fn turn(&mut self) -> bool {
         self.peeked = None;
         let had = self.front.take().is_some();

@@ -3,7 +3,7 @@
 //! `/proc/net/sdp` has a row for each socket of the network namespace, `/proc/net/sdpstats` a row
 //! for each counter. Both files have the columns and names of OFED's ib_sdp, for programs that
 //! parse them. `/proc/net/sdp_ipproto` shows the protocol of each `IPPROTO_SDP` socket, for which
-//! the other two files have no column.
+//! `sdp` and `sdpstats` have no column.
 
 use super::peers::PeerCache;
 use super::Netns;

@@ -278,7 +278,7 @@ impl PipeSink {
         if block.size() < PAGE_SIZE || offset.saturating_add(len) > block.size() {
             return 0;
         }
-        // SAFETY: By the invariants the pipe is valid; the block has whole pages and these bytes.
+        // SAFETY: By the invariants the pipe is valid; the block has whole pages and the bytes.
         let n = unsafe { c::sdp_h_pipe_give(self.pipe, block.start().cast(), offset, len) };
         self.left = self.left.saturating_sub(n);
         n

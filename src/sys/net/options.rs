@@ -65,7 +65,7 @@ impl NewValue<'_> {
     /// Sets an option that SDP supports by IP's shared code. Context: without the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family, with the IPv6 part initialised where
-        // needed. The value is that of the call. The function takes the socket lock itself.
+        // needed. The value is the value of the call. The function takes the socket lock itself.
         kernel::error::to_result(unsafe {
             c::sdp_h_setsockopt(sk.raw(), level, name, self.value, self.len)
         })

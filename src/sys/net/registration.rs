@@ -102,11 +102,11 @@ impl<T: Family> Families<T> {
 impl<T: Family> Drop for Families<T> {
     fn drop(&mut self) {
         if self.ipproto {
-            // SAFETY: By the invariants this number is registered.
+            // SAFETY: By the invariants `IPPROTO_SDP` is registered.
             unsafe { c::sdp_h_ipproto_unregister() }
         }
         for number in FAMILIES.into_iter().take(self.families) {
-            // SAFETY: By the invariants this number is registered.
+            // SAFETY: By the invariants the family of `number` is registered.
             unsafe { c::sock_unregister(number.into()) };
         }
         // Workers may still drop the last references of closed sockets. SAFETY: The workqueue

@@ -91,7 +91,7 @@ impl State {
 /// # Invariants
 ///
 /// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. The context of `raw` is
-/// `context`, which is dropped after `raw`, and only used by shared references before.
+/// `context`, which is dropped after `raw`, and before that is only used by shared references.
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
     context: ManuallyDrop<KBox<State>>,

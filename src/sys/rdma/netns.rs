@@ -13,8 +13,8 @@ use kernel::prelude::*;
 type Storage = c::__kernel_sockaddr_storage;
 
 impl Net {
-    /// Returns true if packets from `local` to `remote` leave through the interface. Otherwise a
-    /// request from `remote` that arrived on the interface is not trustworthy.
+    /// Returns true if packets from `local` to `remote` leave through the interface. A request from
+    /// `remote` that arrived on another interface is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
         let Ok(ifindex) = i32::try_from(ifindex) else {

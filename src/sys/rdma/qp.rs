@@ -93,7 +93,7 @@ impl OwnedQp {
         &self.qp
     }
 
-    /// Makes a software device drop all further packets. After a result of true
+    /// Makes a software device drop all further packets. If the result is true,
     /// [`OwnedQp::destroy`] waits for an RCU grace period, unless a grace period has passed.
     /// Context: process.
     pub(super) fn close(&mut self) -> bool {

@@ -25,7 +25,7 @@ fn look_up(found: &Found, name: &CStr) -> *mut c_void {
 macro_rules! next {
     ($($name:ident = $text:literal ($($argument:ident: $kind:ty),*);)*) => {
         $(
-            /// Calls the next function of the name.
+            /// Calls the next function with the given name.
             ///
             /// # Safety
             ///
