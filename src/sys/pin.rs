@@ -95,7 +95,7 @@ impl Pages {
             )
         };
         kernel::error::to_result(ret)?;
-        // INVARIANT: The pages were just made, with the same number and contents as the others.
+        // INVARIANT: The pages were just made, with the number and contents of those of `other`.
         // SAFETY: The function has written as many elements, for which there is space.
         unsafe { self.pages.inc_len(n) };
         (self.offset, self.len) = (other.offset, other.len);

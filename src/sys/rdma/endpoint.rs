@@ -242,8 +242,8 @@ impl<T: Send + 'static> Endpoint<T> {
     }
 }
 
-/// Defines methods of an endpoint that call the same method of one of its queues. A caller with a
-/// reference to the queue itself could move the queue to another endpoint.
+/// Defines methods of an endpoint that call the same method of one of its queues. With a reference
+/// to a queue, a caller could move the queue to another endpoint.
 macro_rules! queue_methods {
     ($(fn $name:ident($($argument:tt)*) $(-> $result:ty)? = $call:expr;)*) => {
         impl<T: Send + 'static> Endpoint<T> {$(

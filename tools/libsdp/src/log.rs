@@ -5,7 +5,7 @@
 //!
 //! A log file is opened for each message, so that the library never holds a descriptor among the
 //! program's own. The path depends on the user that runs the program. No other user can place a
-//! link or a file at that path:
+//! link or a file at a log's path:
 //!
 //! * root's log file is in `/var/log`, whatever directory the rules name;
 //! * the file `NAME` of another user is `/tmp/NAME.UID/log`, and `DIR/NAME` is `DIR/NAME.UID/log`.

@@ -7,7 +7,7 @@
 //!
 //! * READs and WRITEs of this end: their completions with any status;
 //! * accesses of the peer: a successful IB_WR_LOCAL_INV (a flushed request was not executed);
-//! * otherwise, the destruction of the QP, which is the only QP in its PD.
+//! * all accesses: the destruction of the QP, which is the only QP in its PD.
 //!
 //! On rxe, IB_WR_LOCAL_INV is not a barrier. The module invalidates the region while the peer's
 //! last accepted packet may still be copied, 4 KiB at most. A peer that follows the protocol has no
