@@ -67,6 +67,7 @@ pub struct Received {
     pub urgent_pending: bool,
     /// Set if the last byte of the payload is the urgent byte.
     pub urgent: bool,
+    /// Event for the layer above.
     pub event: Event,
 }
 

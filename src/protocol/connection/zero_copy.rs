@@ -67,8 +67,7 @@ impl Connection {
         self.peer_sources.held()
     }
 
-    /// Returns the next part of the peer's source adverts, which the owner READs, perhaps in
-    /// pieces.
+    /// Returns the next part of the peer's source adverts, which the owner READs, maybe in pieces.
     ///
     /// In the stream, this part follows the payload received so far and the bytes of posted READs.
     pub fn source_advert(&self) -> Option<Block> {
