@@ -70,7 +70,7 @@ def locked(name):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(name, "another run is at it; waiting for that one")
+            say(name, "another run prepares this; waiting for its end")
             fcntl.flock(file, fcntl.LOCK_EX)
         held = _held.__dict__.setdefault("files", [])
         held.append(file.fileno())

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Check imports between the rooms of src/, tools/ and qemu/: a part of make check.
+"""Check imports between the layers of src/, tools/ and qemu/: a part of make check.
 
-A file imports from its own room and from lower rows, files do not import one another in a circle,
+A file imports from its own layer and from lower rows, files do not import one another in a circle,
 and files, functions and src/ as a whole have a limit. scripts/lib/layers.debts lists the
 exceptions. The list of exceptions may only shrink: an exception that is no longer needed has to be
 deleted.
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-# Rooms from top to bottom. A file belongs to the row with the longest prefix of its path.
+# Layers from top to bottom. A file belongs to the row with the longest prefix of its path.
 ROWS = [
     ["qemu/guest", "qemu/test"],
     ["qemu/host/", "qemu/inside/"],
@@ -329,13 +329,13 @@ def findings(tree):
     inside = {module.file for module in tree.modules.values()}
     for file in tree.files:
         if not room(file):
-            found["room", file] = None, f"{file} is in no room", "give it one in scripts/lib/layers.py"
+            found["room", file] = None, f"{file} is in no layer", "add its folder to scripts/lib/layers.py"
         elif file.endswith(".rs") and file not in inside and file != OTHER_ROOT:
-            found["module", file] = None, f"{file} has no `mod` that names it", "name it or delete it"
+            found["module", file] = None, f"{file} has no `mod` that names it", "add a `mod` or delete the file"
         for target, line in tree.arrows[file].items():
             if not goes_down(file, target):
                 place = f"{file}:{line} imports {target}, which is in no lower row"
-                found["up", file, target] = None, place, "move down what it needs, or hand it in from above"
+                found["up", file, target] = None, place, "move the needed code to a lower layer, or pass it in from above"
         lines = tree.raw[file].count("\n")
         if lines > LINES["file"]:
             found["file", file] = lines, f"{file} has {lines} lines", "split it by subject"
@@ -344,8 +344,8 @@ def findings(tree):
                 # Functions of one name in one file are added up, so that none is hidden by another
                 # of that name.
                 lines += found.get(("function", file, name), (0,))[0]
-                found["function", file, name] = lines, f"{file}:{line}: {name}() has {lines} lines", "take a step out of it"
-    found[TOTAL] = tree.total, f"src has {tree.total} lines", "delete as many as you add"
+                found["function", file, name] = lines, f"{file}:{line}: {name}() has {lines} lines", "move a part of it to another function"
+    found[TOTAL] = tree.total, f"src has {tree.total} lines", "delete as many lines as you add"
     return found
 
 
@@ -381,7 +381,7 @@ def of_circles(tree, listed):
             new = group
         if new:
             grown.update(group)
-            yield f"{way_round(arrows, group, new[0])} is a circle, new for {', '.join(new)}: move what two of them need into a third file"
+            yield f"{way_round(arrows, group, new[0])} is a circle, new for {', '.join(new)}: move the code that two of them need into a third file"
     for known, groups in zip(listed, parts):
         for file in sorted(known.difference(grown, *groups)):
             yield f"{DEBTS}: {file} is not in that circle any more: delete this line"
@@ -409,7 +409,7 @@ def complaints(root=PROJECT):
 
 def main():
     complained = list(complaints())
-    print("\n".join(complained) or f"rooms import downward only, but for what {DEBTS} lists")
+    print("\n".join(complained) or f"layers import downward only, except for the debts in {DEBTS}")
     return 1 if complained else 0
 
 

@@ -137,7 +137,7 @@ class TestArrows(Made):
 
     def test_no_room_and_no_mod(self):
         found = self.complaints(sys__z="", **{"attic/old.h": "", "sys/h.c": '#include "attic/old.h"\n'})
-        self.assertEqual([text.partition(":")[0] for text in found], ["src/attic/old.h is in no room", "src/sys/z.rs has no `mod` that names it"])
+        self.assertEqual([text.partition(":")[0] for text in found], ["src/attic/old.h is in no layer", "src/sys/z.rs has no `mod` that names it"])
 
 
 class TestCircles(Made):
@@ -223,7 +223,7 @@ class TestTools(Made):
 
     def test_of_one_crate(self):
         files = {"tools/sdp-x/src/main.rs": "mod a; mod b; fn main() { a::A }", "tools/sdp-x/src/a.rs": "use crate::b::B; pub struct A;"}
-        self.assertEqual(self.complaints(**files, **{"tools/sdp-x/src/b.rs": "use crate::main; pub struct B;"})[0], "tools/sdp-x/src/a.rs is in no room: give it one in scripts/lib/layers.py")
+        self.assertEqual(self.complaints(**files, **{"tools/sdp-x/src/b.rs": "use crate::main; pub struct B;"})[0], "tools/sdp-x/src/a.rs is in no layer: add its folder to scripts/lib/layers.py")
         files = {name.replace("sdp-x", "sdpctl"): text for name, text in files.items()}
         self.assertEqual(self.complaints(**files, **{"tools/sdpctl/src/b.rs": "pub struct B;"}), [])
         found = self.complaints(**files, **{"tools/sdpctl/src/b.rs": "\nuse crate::a::A; pub struct B;"})
@@ -252,7 +252,7 @@ class TestTools(Made):
 
     def test_no_mod(self):
         found = self.complaints(**{"tools/sdpctl/src/main.rs": "fn main() {}", "tools/sdpctl/src/lost.rs": "", "tools/sdpctl/build.rs": "", "tools/sdpctl/tests/t.rs": ""})
-        self.assertEqual(found, ["tools/sdpctl/src/lost.rs has no `mod` that names it: name it or delete it"])
+        self.assertEqual(found, ["tools/sdpctl/src/lost.rs has no `mod` that names it: add a `mod` or delete the file"])
 
 
 class TestCalls(Made):
@@ -281,7 +281,7 @@ class TestPython(Made):
 
     def test_function(self):
         text = "def long():\n" + "    pass\n" * 70
-        self.assertEqual(self.complaints(**{"qemu/host/a.py": text}), ["qemu/host/a.py:1: long() has 71 lines, and 70 are allowed: take a step out of it"])
+        self.assertEqual(self.complaints(**{"qemu/host/a.py": text}), ["qemu/host/a.py:1: long() has 71 lines, and 70 are allowed: move a part of it to another function"])
 
 
 class TestSizes(Made):
@@ -293,7 +293,7 @@ class TestSizes(Made):
 
     def test_function(self):
         found = self.complaints(sys__x=self.LONG)
-        self.assertEqual(found, ["src/sys/x.rs:4: long() has 71 lines, and 70 are allowed: take a step out of it"])
+        self.assertEqual(found, ["src/sys/x.rs:4: long() has 71 lines, and 70 are allowed: move a part of it to another function"])
         self.assertEqual(self.complaints(sys__x=self.LONG.replace("        x();\n", "", 1)), [])
 
     def test_braces_in_strings_and_declarations(self):
@@ -302,7 +302,7 @@ class TestSizes(Made):
 
     def test_function_in_c(self):
         text = "struct s {\n" + "\tint a;\n" * 100 + "};\n\nstatic int __init long_one(int a,\n\t\t\t  int b)\n{\n" + "\tb();\n" * 67 + "}\n"
-        self.assertEqual(self.complaints(**{"sys/h.c": text}), ["src/sys/h.c:104: long_one() has 71 lines, and 70 are allowed: take a step out of it"])
+        self.assertEqual(self.complaints(**{"sys/h.c": text}), ["src/sys/h.c:104: long_one() has 71 lines, and 70 are allowed: move a part of it to another function"])
         self.assertEqual(self.complaints(**{"sys/h.c": text.replace("\tb();\n", "", 1)}), [])
 
     def test_listed(self):
@@ -325,7 +325,7 @@ class TestTotal(Made):
     def test_it_does_not_grow(self):
         lines = {"sys__x": "//\n" * 6, "sys/y.c": "\n" * 3, "sys/z.def": "\n"}
         self.assertEqual(self.complaints("total src 10\n", **lines), [])
-        self.assertEqual(self.complaints("total src 9\n", **lines), ["src has 10 lines, and 9 are allowed: delete as many as you add"])
+        self.assertEqual(self.complaints("total src 9\n", **lines), ["src has 10 lines, and 9 are allowed: delete as many lines as you add"])
 
     def test_the_limit_follows(self):
         self.assertEqual(self.complaints("total src 1001\n", sys__x="//\n"), [])
