@@ -22,9 +22,10 @@ KERNEL_ARGUMENTS = [
     # Only warnings and worse are printed until the first process prints everything: each character
     # on the serial line costs an exit from emulated code.
     "loglevel=5",
-    # After one of these messages the guest cannot continue: QEMU ends, and the wait ends with QEMU.
+    # After a panic or an oops the guest cannot continue: QEMU ends, and the wait ends with QEMU.
     "panic=-1", "oops=panic",
-    # These features are useless in emulation, and cost time in every boot or every system call.
+    # Mitigations and crypto tests are useless in emulation, and cost time in every boot or every
+    # system call.
     "mitigations=off", "cryptomgr.notests",
     # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",

@@ -19,7 +19,7 @@ PAIRS = [(system, "both") for system in SYSTEMS if system != "both"]
 # Computation between two messages, in percent of the time of a synchronous message.
 COMPUTED = {("overlap", 64 * KIB): (0, 50, 100), ("overlap", MIB): (0, 25, 50, 75, 100), ("overlap of pieces", MIB): (0, 50)}
 PIECES = 16
-# Segments that begin and end within pages, and sends that choose between copy and zero copy.
+# Scattered segments begin and end within pages; adaptive sends choose between copy and zero copy.
 SCATTERED, SCATTERED_SIZE, SCATTERED_APART, SCATTERED_SYSTEMS = (4, 16, 64), MIB, 1000, (*SYSTEMS, "adaptive")
 TOUCHED = (1, 2, 4, 8, 16, 32, 64)
 TOUCHED_SIZE = 64 * KIB

@@ -35,7 +35,7 @@ GID_INDEX = {}                  # by device: index of the GID with its IPv4 addr
 
 # --- the systems -------------------------------------------------------------------------------
 
-# Names in tests/bench/sockets and many of a system that is measured in several ways.
+# Names that tests/bench/sockets and many use for systems that are measured in several ways.
 SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
 
 

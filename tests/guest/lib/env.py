@@ -458,9 +458,9 @@ class Env:
         try:
             yield
         finally:
-            # The device stays, unused. Deleting the device drops the packet just being sent. rxe
-            # reports this as the failure of a QP, even of QP 1, which all connection setup uses
-            # (docs/debugging.md).
+            # The netem queue stays, without effect. Deleting the queue drops the packet just being
+            # sent. rxe reports this as the failure of a QP, even of QP 1, which all connection
+            # setup uses (docs/debugging.md).
             for where, device in hosts:
                 netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 

@@ -318,7 +318,7 @@ def peer_blocked_in_send(e):
     e.fill(near)
 
     def send_on():
-        # TCP may find space nevertheless: send() then returns the number of accepted bytes
+        # TCP may find space in a full buffer: send() then returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000, NOSIGNAL)
 

@@ -78,7 +78,7 @@ def sending_side_wakes(e):
     e.fill(near)
 
     def send_on():
-        # TCP may find space nevertheless: send() then returns the number of accepted bytes
+        # TCP may find space in a full buffer: send() then returns the number of accepted bytes
         while True:
             calls.send(near, b"x" * 4000000)
 

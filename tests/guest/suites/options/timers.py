@@ -24,8 +24,8 @@ def unanswered(e):
 
 @contextlib.contextmanager
 def cut(e):
-    """Drops packets from this host to the peer for a while. Yields the previous number of
-    `unanswered` bytes."""
+    """Drops packets from this host to the peer for a while. Yields the value of `unanswered` before
+    the cut."""
     device = netns.device()
     right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
     netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")

@@ -161,7 +161,7 @@ def written_in_part(e):
 
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def small_to_a_waiting_reader(e):
-    """A few bytes are copied, and reach the reader at once."""
+    """A send of a few bytes is copied, and reaches the reader at once."""
     for flags, size in ((0, 1), (0, 1000), (socket.MSG_DONTWAIT, 100_000)):
         near, far = pipelined(e)
         task, counters = waiting_reader(e, far, MIB, 0)

@@ -13,7 +13,7 @@ pub struct Flavour {
     /// than the posted buffers (RHEL 5); otherwise one credit, and one and a half times (later
     /// OFED).
     pub early: bool,
-    /// Set if a partial message waits until the previous one is acknowledged.
+    /// Set if a partial message waits until the previous message is acknowledged.
     pub nagle: bool,
     /// Set if the implementation supports adverts.
     pub zero_copy: bool,
