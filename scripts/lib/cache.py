@@ -362,7 +362,7 @@ class Apt:
 
     def update(self, topic, log):
         try:
-            run(topic, "asking the mirror what it offers", ["apt-get", "update", "--error-on=any"], log, env=self.environment)
+            run(topic, "querying the mirror", ["apt-get", "update", "--error-on=any"], log, env=self.environment)
         except NoRoom:
             raise
         except Failure as failure:

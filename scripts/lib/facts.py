@@ -147,7 +147,7 @@ def options(root=PROJECT):
         elif f"\n{name} = {value[1]}\n" not in tests:
             yield f"tests/guest/lib/consts.py does not have {name} with the number of include/uapi/sdp.h"
         if name not in tcp_lacks:
-            yield f"{name} is not in is_sdp() of src/socket/ipproto/options.rs, so that TCP is asked for it"
+            yield f"{name} is not in is_sdp() of src/socket/ipproto/options.rs, so that TCP gets the option"
 
 
 def number(word):

@@ -132,7 +132,7 @@ class Builds:
                 continue
             tally = Tally(suite.name)
             if status == errno.ENOSPC and suite.name == LONGEST:
-                tally.skip(suite.name, "there is no disk space for the debug kernel; what it takes is said above")
+                tally.skip(suite.name, "there is no disk space for the debug kernel; the required space is printed above")
             elif status == errno.ENODATA and suite.name.startswith("series:"):
                 tally.skip(suite.name, "the mirror does not have this kernel any more")
             elif status == "late" and self._time_left.over():

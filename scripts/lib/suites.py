@@ -215,10 +215,10 @@ BUILDS = [
     ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith((":pods", ":programs", ":programs-every", ":heavy"))),
 ]
 SUITES = [
-    Suite("check", "what can be said about the sources without running them", Command, ["scripts/check"], 5400),
-    Suite("scripts", "the build bed's own logic", Unittest, ["sh", "-c", "exec python3 -B -m unittest discover -v -s scripts/tests 2>&1"], 600),
+    Suite("check", "checks of the sources (make check)", Command, ["scripts/check"], 5400),
+    Suite("scripts", "unit tests of the scripts", Unittest, ["sh", "-c", "exec python3 -B -m unittest discover -v -s scripts/tests 2>&1"], 600),
     Suite("host", "the protocol core and the tools, by cargo", CargoTest, ["scripts/cargo", "test", "--locked", "--workspace", "--no-fail-fast"], 5400),
-    Suite("sim", "connections in every interleaving, checked at every step", Simulator,
+    Suite("sim", "the simulator: connections with random events, checked at every step", Simulator,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
     guest("siw:short", "on iWARP (siw), with two guests on one wire", ["--rdma", "siw", "--hosts", "2"], ["--alone", *SIW_ALL], GUEST_SECONDS),

@@ -178,7 +178,7 @@ static int post_send(struct ib_qp *qp, const struct ib_send_wr *first, const str
 	union request copy;
 	int error, ret;
 
-	/* The SGEs of an inline request of ib_sdp hold CPU addresses, as its headers alone do. */
+	/* An inline request of ib_sdp has one SGE, with the CPU address of the headers. */
 	for (wr = first; wr; wr = wr->next)
 		WARN_ON_ONCE((wr->send_flags & IB_SEND_INLINE) && wr->num_sge > 1);
 

@@ -119,7 +119,7 @@ def _reap(pid, seconds):
 
 def run(case, kind, six, scale=1.0, fatal=()):
     """Runs a case for one family and returns its Outcome. One of the `fatal` errnos in any thread
-    or child ends the case: others might wait for bytes that never arrive."""
+    or child ends the case: other threads might wait for bytes that never arrive."""
     outcome = Outcome()
     reader, writer = os.pipe()
     errors = os.memfd_create("stderr")

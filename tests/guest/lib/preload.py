@@ -32,8 +32,8 @@ def be_patient(e):
 
 
 def under(e, command, rules=None, log="stderr:7", patient=True):
-    """Returns the command, under sdp-run. Rules are statements; without any, the library's own
-    apply."""
+    """Returns the command, under sdp-run. `rules`: statements of libsdp.conf; without rules the
+    library's default applies."""
     if patient:
         be_patient(e)
     for name in ("sdp-run", "libsdp.so"):

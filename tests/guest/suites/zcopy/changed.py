@@ -225,7 +225,7 @@ def short_memory(e):
         near, far = pair(e)
         memory = mmap.mmap(-1, 8 * MIB)
         memory[:] = pattern.Pattern(1).at(0, len(memory))
-        child, before = e.child(hog), kept()     # now: a fork changes what the mappings of the parent are
+        child, before = e.child(hog), kept()     # forks only now, because a fork changes the mappings of the parent
         for _ in range(10):
             task = e.task(pattern.receive, far, 1, len(memory), [MIB], socket.MSG_WAITALL)
             near.sendall(memory)
