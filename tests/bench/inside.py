@@ -192,7 +192,7 @@ def rstream(mode, size, _connections, _seconds):
     at = port()
     count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
     words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
-    # The program does not report when it listens; if this wait is too short, a second attempt
+    # The program does not report when it listens; if the wait is too short, a second attempt
     # follows.
     start = time.monotonic()
     pair = Pair([*words, "-b", PEER], [*words, "-s", PEER], lambda _: time.monotonic() > start + 3, 40)

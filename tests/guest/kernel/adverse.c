@@ -316,7 +316,7 @@ static bool can_be_seen(struct queue *q)
 	return q->head != q->tail && ktime_compare(q->held[q->head % q->size].at, ktime_get()) <= 0;
 }
 
-/* Moves the completion of a SEND, the last one taken, before those of READs. */
+/* Moves the last completion, of a SEND, before the completions of READs. */
 static void overtake(struct queue *q)
 {
 	unsigned int at;
@@ -390,7 +390,8 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* later completions will notify; the loop takes those that have arrived */
+		/* later completions will notify; the loop takes the completions that have arrived
+		 * */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)

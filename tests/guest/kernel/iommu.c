@@ -317,7 +317,8 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 }
 
 /*
- * Returns the number of entries from this one on that are adjacent for a device: whole pages.
+ * Returns the number of entries, beginning with this entry, that are adjacent for a device: whole
+ * pages.
  */
 static unsigned int neighbours(struct scatterlist *sg, unsigned int most)
 {

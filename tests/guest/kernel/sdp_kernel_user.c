@@ -254,7 +254,8 @@ static void ask_on(struct order *o, struct socket *sock, u8 *buffer)
 	tell(r, "connect %d state %d\n", n, sock->sk->sk_state);
 	if (n)
 		return;
-	/* The peer echoes the bytes, so this receives before the buffers in between are full. */
+	/* The peer echoes the bytes, so this function receives before the buffers in between are
+	 * full. */
 	while (sent < o->count) {
 		n = put_pattern(sock, buffer, sent, o->count, 0);
 		if (n <= 0)

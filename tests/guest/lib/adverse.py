@@ -72,8 +72,8 @@ def device(e, **settings):
 # methods of sending blocks.
 UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
 IN_BLOCKS = {"limits": 1}
-# Settings that wake pollers without an event. With EPOLLET such a wakeup is one more edge, which
-# epoll(7) allows.
+# Settings that wake pollers without an event. With EPOLLET a wakeup without an event is one more
+# edge, which epoll(7) allows.
 FOR_NOTHING = ("spurious", "none")
 
 

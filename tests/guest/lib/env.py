@@ -226,7 +226,7 @@ class Env:
 
     def waited(self, since, seconds, what):
         """Checks that about this time has passed. Where ticks are late, as on a busy host, a timer
-        set meanwhile expires earlier by that delay."""
+        that is set before a late tick expires earlier by the delay of the tick."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")
 
     def skip(self, reason):

@@ -65,7 +65,7 @@ EVERY = 1000000
 @contextlib.contextmanager
 def several(kind, times, **settings):
     """Makes the next `times` calls of a kind fail, unless the settings choose others. Yields a
-    function that returns the number of such failures."""
+    function that returns the number of calls that failed."""
     only_the_module(kind)
     # Marks the kernel's log, so that messages about one kind can be distinguished from later ones.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")

@@ -20,7 +20,7 @@ from .registry import case
 
 PORT = 7460
 HOWS, PLACES = ("tcp", "sdp_run", "mapped"), ("by_rdma", "locally", "by_tcp")
-# Without EVERY, each program runs in one of these two ways.
+# Without EVERY, each program runs in one of the two ways below.
 IN_TURN = (("sdp_run", "by_rdma"), ("mapped", "locally"))
 ALL = {(how, place) for how in HOWS for place in PLACES} - {("tcp", "by_tcp")}
 EVERY = bool(os.environ.get("EVERY"))

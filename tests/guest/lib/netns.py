@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two hosts of the tests: with one guest they are two network namespaces, `self` and `peer`, or
-a single one."""
+"""The two hosts of the tests: with one guest the hosts are two network namespaces, `self` and
+`peer`, or a single one."""
 
 import contextlib
 import ctypes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion queues with every behaviour that a driver may show. Runs cases of other suites on each
-such device."""
+"""Completion queues with every behaviour that a driver may show. Runs cases of other suites on
+devices with each behaviour."""
 
 import itertools
 import time

@@ -28,7 +28,7 @@ CASES = (
     "close.closing.with_much_queued", "close.shutdown.behind_data",
     "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted", "zcopy.blocks.both_ways",
     "zcopy.blocks.vectors", "zcopy.blocks.reader_times_out",
-    # rxe underlies these devices, so cases with losses need the workarounds for rxe
+    # rxe underlies the devices with an IOMMU, so cases with losses need the workarounds for rxe
     "stress.faults.loss_without_copies",
 )
 
@@ -41,7 +41,7 @@ def both_ways(e):
         with adverse.device(e, **settings):
             before = adverse.read("windows")
             e.check(before > 0, "the device has no mappings: it has no addresses of its own")
-            # otherwise DMA debugging does not cover this device
+            # otherwise DMA debugging does not cover sdp_adverse
             e.check(not DEBUG.exists() or " sdp_adverse " in (DEBUG / "dump").read_text(), "its mappings are not noted for what looks at the DMA API")
             for zero_copy, cache in ((False, -1), (True, -1), (False, 1), (True, 1)):
                 adverse.behave(**settings)

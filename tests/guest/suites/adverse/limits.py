@@ -153,7 +153,8 @@ def overrun(e):
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
     """A driver at first refuses to destroy queue pairs, completion queues and memory regions: in
-    the end no such object is left. A queue pair is destroyed before its completion queues."""
+    the end none of these objects is left. A queue pair is destroyed before its completion
+    queues."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         for turn in (1, -1):
             near, far = e.pair()
@@ -195,8 +196,9 @@ def refused(e):
 
 def resent(e, gone):
     """A connection is dissolved during a send of several blocks; the send waits until the queue
-    pair is destroyed. During that wait the socket has another connection with blocks in flight, of
-    which `gone` are complete. Returns true if the tested situation occurred."""
+    pair is destroyed. During the wait for the queue pair the socket has another connection with
+    blocks in flight, of which `gone` are complete. Returns true if the tested situation
+    occurred."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)

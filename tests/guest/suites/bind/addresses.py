@@ -100,7 +100,8 @@ def not_here(e):
 def no_unicast(e):
     """Multicast and broadcast."""
     for host in ("ff02::1", "ff0e::7") if e.six else ("224.0.0.1", "239.1.2.3", "255.255.255.255", "10.77.0.255"):
-        # TCP allows an IPv4 bind to this address, although such a socket cannot be used.
+        # TCP allows a bind to an IPv4 multicast or broadcast address, although the socket cannot be
+        # used.
         e.note(host, bound_name(e, calls.sa(host, 0))[0], sdp=OneOf("EADDRNOTAVAIL", "EINVAL" if e.six else "ok"),
                because="no RDMA device has such an address")
 

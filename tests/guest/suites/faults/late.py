@@ -78,9 +78,9 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
 
     If the local device fails, either end may see only the end of the connection: rxe flushes the
     failed request and the waiting receives in different workers. If rxe flushes the receives first,
-    these close the connection, because a flushed receive has no reason. The peer's reply may then
-    arrive before the request's completion. On a busy machine rxe occasionally flushes receives
-    first, but not ten times in a row."""
+    the flushed receives close the connection, because a flushed receive has no reason. The peer's
+    reply may then arrive before the request's completion. On a busy machine rxe occasionally
+    flushes receives first, but not ten times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")

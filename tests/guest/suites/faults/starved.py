@@ -35,7 +35,7 @@ def mapped(number):
 @case(reference=False, timeout=300, messages=True)
 def growing(e):
     """The peer requests larger buffers, but the receiver can map only some of them, or none.
-    During these failures bytes arrive in the old buffers."""
+    While mapping fails, bytes arrive in the old buffers."""
     needs_verbs(e)
     listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
     # The buffer that is mapped first is the sender's.
@@ -76,7 +76,7 @@ def unread(e):
 @case(reference=False, hosts=(0, 1), timeout=300)
 def ending(e):
     """All allocations of the module fail while connections end with unread and unsent bytes, with
-    registered memory, or in an accept queue. All memory of these connections is freed."""
+    registered memory, or in an accept queue. All memory of the ended connections is freed."""
     needs_faults(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(4)]

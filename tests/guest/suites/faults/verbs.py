@@ -65,8 +65,8 @@ def making_of_kept(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
-    """The listener's end fails before its reply, repeatedly in each step. The client sees such a
-    failure as a lost request."""
+    """The listener's end fails before its reply, repeatedly in each step. The client sees a failure
+    of the listener's end as a lost request."""
     if not faults.verbs_possible():
         e.skip("verbs cannot fail in this build (scripts/test-module --debug)")
     listener = e.listen()

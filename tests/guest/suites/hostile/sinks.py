@@ -16,8 +16,8 @@ MARK = 0x5A
 
 
 def pipelined(e, bed, memory):
-    """Returns (attacker, victim). Before that the victim has sent a block, so the victim accepts
-    SinkAvail."""
+    """Returns (attacker, victim). Before it returns, the victim has sent a block, so the victim
+    accepts SinkAvail."""
     attacker, victim, task, advert = sender(e, bed, memory)
     attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the first call")
@@ -285,7 +285,7 @@ def partly_there(e):
     attacker, victim = bed.connect()
     eager(victim)
     attacker.send(MODECHANGE, change(raw.PIPELINED))
-    # when this message has arrived, the mode change has arrived as well
+    # when the message has arrived, the mode change has arrived as well
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the byte behind the change")
     memory, rest = Memory(SIZE // PAGE * PAGE), ctypes.CDLL(None, use_errno=True)

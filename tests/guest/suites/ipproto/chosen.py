@@ -92,7 +92,7 @@ def told(e):
 @case(reference=False)
 def seen(e):
     """A listener of both protocols is listed among TCP's sockets, with the inode of the descriptor.
-    An SDP connection of such a listener is not listed among TCP's sockets."""
+    An SDP connection of a listener for both protocols is not listed among TCP's sockets."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
@@ -203,8 +203,8 @@ def late_neighbour(e):
                 netns.run("self", f"ip neigh replace {e.there} lladdr {address} dev {device} nud reachable")
                 with netns.inside("peer"):
                     netns.sysctl(ignore, before)
-            # on a slow machine, where resolving the neighbour ends earlier, this check proves
-            # nothing
+            # on a slow machine, where resolving the neighbour ends earlier, the check of the time
+            # proves nothing
             late = time.monotonic() > begun + 2
     e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
     e.equal(either.protocol(near), SDP, "the protocol")

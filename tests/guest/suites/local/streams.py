@@ -253,8 +253,8 @@ def killed_reader(e):
 
 @case(hosts=HERE)
 def nobody_looks(e):
-    """Bytes arrive at a socket without a call, poller or worker. The socket's next call finds these
-    bytes."""
+    """Bytes arrive at a socket without a call, poller or worker. The socket's next call finds bytes
+    that arrived without an event."""
     near, far = e.pair()
     e.wait_mask(near, "OUT")
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -309,8 +309,8 @@ def nobody_looked(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are established when the backlog has space. (TCP drops some of
-    these connections, with SYN cookies.)"""
+    """Connections beyond the backlog are established when the backlog has space. (With SYN cookies
+    TCP drops some connections beyond the backlog.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
     for _ in range(5):

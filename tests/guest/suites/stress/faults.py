@@ -291,7 +291,7 @@ def workers_in_a_fault(e):
         begun.append((near, far, absent, e.task(e.outcome, call, absent)))
         e.until(absent.touched, f"the call meets absent memory, {begin.__name__}")
     try:
-        # Messages for these sockets, and expired timers.
+        # Messages for the two sockets of the blocked calls, and expired timers.
         begun[0][1].send(b"comes")
         begun[2][1].send(b"comes")
         nobody = e.refused_port()

@@ -227,7 +227,7 @@ def touched_once(e):
         protected.write(m, 0, 0x22, 100)
         end, n = time.monotonic() + 12, 0
         while time.monotonic() < end:
-            # some of these sends never complete
+            # some sends of the loop never complete
             n += 1
             near.sendall(protected.view(memory.Raw.at(m.address + n % 16 * MIB, MIB)))
         near.shutdown(socket.SHUT_WR)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of a file whose file system must be notified of each write. Pages of such a file must not
-stay pinned without a time limit, as an advert of a reader's memory or a transfer of an adapter
-would require."""
+"""Memory of a file whose file system must be notified of each write. Pages of a file with write
+notification must not stay pinned without a time limit, as an advert of a reader's memory or a
+transfer of an adapter would require."""
 
 import contextlib
 import mmap

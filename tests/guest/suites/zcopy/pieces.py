@@ -160,8 +160,8 @@ SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 @case(reference=False, families=("v4",), timeout=60, messages=True)
 def too_small(e):
     """Many segments that cannot form one block are copied if no single segment would use zero copy.
-    Notifications report such a copy. A segment that makes up most of the call is sent as if it were
-    alone.
+    Notifications report that the segments were copied. A segment that makes up most of the call is
+    sent as if it were alone.
     """
     for kind in (Notified, Protected, Blocking):
         for threshold in (65536, None, 0):

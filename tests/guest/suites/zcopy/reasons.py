@@ -27,8 +27,8 @@ class Ends:
         self.near, self.far = pair(e)
 
     def reasons(self, *others):
-        """Returns the reasons counted by each end. The sum of these reasons with those of other
-        sockets equals sdpstats."""
+        """Returns the reasons counted by each end. The sum of the socket's reasons and the reasons
+        of other sockets equals sdpstats."""
         told = [{name: observe.info(sock)[name] for name in REASONS} for sock in (self.near, self.far, *others)]
         for name, total in REASONS.items():
             self.e.equal(sum(one[name] for one in told), self.counters.gained(total), f"{name} of both ends, and in sdpstats")

@@ -146,7 +146,7 @@ fn the_urgent_byte() {
     // the buffer is empty after the urgent byte
     assert!(queue.skip_mark().is_some());
     assert!(queue.unread.urgent == Urgent::None && (queue.unread.bytes() == 0));
-    // a later urgent byte replaces this one
+    // a later urgent byte replaces an unread urgent byte
     push(&mut queue, b"x", 512, true);
     push(&mut queue, b"y", 512, true);
     assert!(queue.unread.urgent == Urgent::Valid(b'y', 4) && !queue.unread.at_mark());

@@ -69,7 +69,7 @@ fn connections() {
             .filter(|m| *m != Mid::SuspCommAck)
             .map(Saw::Received),
     );
-    // This implementation never aborts or suspends.
+    // The code under test never aborts or suspends.
     let never = [Mid::AbortConn, Mid::SuspComm, Mid::SuspCommAck];
     missing.extend(mids.filter(|m| !never.contains(m)).map(Saw::Sent));
     missing.extend(

@@ -43,8 +43,8 @@ fn many_seeds() {
 
 /// An OFED peer has two credits of this end, and this end has two of the peer's. If an advert of
 /// the peer is not refused at once, neither end can report it (`is_starved` of the protocol). One
-/// of many thousand connections reaches this state. The first seed fails if `transmit` does not
-/// check for this state, the second seed if `receive` does not.
+/// of many thousand connections reaches this starved state. The first seed fails if `transmit` does
+/// not check for this state, the second seed if `receive` does not.
 #[test]
 fn adverts_between_two_without_credits() {
     for seed in [300_210_482, 20_006_050] {

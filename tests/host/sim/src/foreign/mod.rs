@@ -170,7 +170,7 @@ impl Foreign {
             return Some((Body::DisConn, 0, Flags::NONE));
         }
         // OFED requests a resize even while it has, or will have, buffers to announce that the
-        // other end waits for. OFED then lacks the credit to announce these buffers, and deadlocks.
+        // other end waits for. OFED then lacks the credit to announce the buffers, and deadlocks.
         // The simulator does not test this case.
         let told = self.told >= 3;
         let may_wish = !self.wish_done && !self.wish_pending && credits == 2;

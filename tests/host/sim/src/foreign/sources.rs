@@ -63,7 +63,7 @@ impl Foreign {
         (Body::SrcAvail(block), inline, Flags::NONE)
     }
 
-    /// Takes back all adverts of this end. Unread bytes of these adverts are sent as Data, or
+    /// Takes back all adverts of this end. Unread bytes of the adverts are sent as Data, or
     /// advertised again.
     pub(super) fn drop_adverts(&mut self) {
         if let Some(oldest) = self.adverts.front() {
@@ -130,8 +130,8 @@ impl Foreign {
         self.reporting = (self.flavour.ofed() && few).then_some(edge);
     }
 
-    /// Returns true while OFED's report call may poll. During that call OFED posts no receive
-    /// buffers.
+    /// Returns true while OFED's report call may poll. During the call that reports the end of an
+    /// advert OFED posts no receive buffers.
     pub(super) fn is_reporting(&self) -> bool {
         self.reporting == Some(self.edge())
     }

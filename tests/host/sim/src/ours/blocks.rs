@@ -4,8 +4,8 @@
 //! (`src/conn/zcopy/tx_blocks.rs`): detached blocks of many calls, and blocks of a waiting call.
 //!
 //! Each block has its own contents. The program overwrites the memory as soon as the block has
-//! ended. If an end still sends from that memory, the peer gets unexpected bytes, and a READ of the
-//! block fails.
+//! ended. If an end still sends from overwritten memory, the peer gets unexpected bytes, and a READ
+//! of the block fails.
 
 use std::collections::VecDeque;
 
