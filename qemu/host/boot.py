@@ -14,7 +14,7 @@ import kernels
 import tsc
 from cache import Failure
 
-# Raise this when the recipe below changes so that earlier results are unusable.
+# Raise RECIPE when the recipe below changes so that earlier results are unusable.
 RECIPE = 2
 
 CROSS_COMPILER = {"arm64": "aarch64-linux-gnu-gcc"}
@@ -169,7 +169,7 @@ def compile_module(kernel, new):
     tree = kernel.home / "tree"
     if kernel.architecture != "amd64" or not (tree / "Module.symvers").exists():
         return None
-    # The toolchain sees this directory, and the checkout stays clean.
+    # The toolchain sees the work directory, and the checkout stays clean.
     work = new / "stale_int3"
     shutil.copytree(INSIDE / "stale_int3", work)
     llvm = ["LLVM=1"] if "CONFIG_CC_IS_CLANG=y" in (tree / ".config").read_text() else []

@@ -33,8 +33,8 @@ KERNEL_ARGUMENTS = [
 ]
 # Work in each page allocation, each context switch and in ACPI's byte code is avoided, as are
 # instructions that the emulator is slow at: PCLMULQDQ, by which the CRC of RoCE is computed, and
-# five levels of page tables. Instruction-counted runs do not get these arguments, so that figures
-# stay comparable with earlier ones.
+# five levels of page tables. Instruction-counted runs do not get the arguments below, so that
+# figures stay comparable with earlier figures.
 EMULATED_ARGUMENTS = ["init_on_alloc=0", "psi=0", "acpi=off"]
 EMULATED_CPU = ",pclmulqdq=off,la57=off"
 # By architecture: the emulator, the Debian package of it, its machine and processor, and arguments

@@ -61,7 +61,7 @@ class Run:
         self.status = None
         self.pipe_broken = False
         self._failure = None
-        # Writers report through this pair; a byte wakes the loop up.
+        # Writers report through the pair of sockets; a byte wakes the loop up.
         self._done = collections.deque()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)

@@ -9,7 +9,7 @@ import shlex
 
 import cache
 
-# Raise this when the recipe below changes so that earlier results are unusable.
+# Raise RECIPE when the recipe below changes so that earlier results are unusable.
 RECIPE = 2
 SOURCE = "drivers/infiniband/sw/siw"
 

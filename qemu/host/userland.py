@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cache
 
-# Raise this when the recipe below changes so that earlier results are unusable.
+# Raise RECIPE when the recipe below changes so that earlier results are unusable.
 RECIPE = 1
 # A root and its inputs: (name, MB, lists of packages).
 BASE = "root", 2200, ("packages",)
@@ -59,7 +59,8 @@ def build(piece, mark, names, megabytes, architecture):
     log = cache.root() / "log" / f"guest-{piece.name.partition('-')[0]}.log"
     log.unlink(missing_ok=True)
     unread = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "info", "locale")]
-    # Without this directory the Java packages complain about the manual pages that are left out.
+    # Without /usr/share/man/man1 the Java packages complain about the manual pages that are left
+    # out.
     directories = ['--setup-hook=mkdir -p "$1/usr/share/man/man1"']
     with cache.building(piece) as new:
         cache.debian_root("guest", new, names, log, unread + directories, architecture=architecture)

@@ -317,7 +317,7 @@ static void finish(void)
 {
 	note("looking for leaks and ending");
 	look_for_leaks();
-	/* The host waits for this line: all earlier messages of the kernel have arrived with it. */
+	/* The host waits for the last line, which follows all messages of the kernel. */
 	note("end of the run");
 	frame_add(&to_host, FRAME_FINISH, 0, NULL, 0);
 }

@@ -29,8 +29,8 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 PROJECT = SCRIPTS.parent
 STAMP = ".af_sdp-stamp"
 _started = time.monotonic()
-# Locks of this thread. Steps inherit these locks, so a step that outlives a killed run keeps its
-# lock until it has stopped writing.
+# Locks that this thread holds. Steps inherit the locks of their thread, so a step that outlives a
+# killed run keeps its lock until it has stopped writing.
 _held = threading.local()
 
 
@@ -112,7 +112,7 @@ def remove(path):
 def building(piece):
     """Makes a new temporary directory beside the piece. Removes leftovers of a killed run first.
 
-    The caller holds the piece's lock, so no other process uses those leftovers.
+    The caller holds the piece's lock, so no other process uses the leftovers of a killed run.
     """
     piece.parent.mkdir(parents=True, exist_ok=True)
     for left in piece.parent.glob(f".{piece.name}.*"):
@@ -409,7 +409,7 @@ def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, archit
         run(topic, what, ["unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", *options, suite, destination, *lines], log)
         return
     require("newuidmap", "uidmap")
-    # An unprivileged user owns all files of such a root, can build in it, and can delete it.
+    # An unprivileged user owns all files of an unpacked root, can build in it, and can delete it.
     script = 'set -o pipefail; dest=$1; shift; mmdebstrap --mode=unshare --format=tar "$@" | tar -x --no-same-owner --exclude="./dev/*" -C "$dest"'
     # mmdebstrap takes the suite and the target before the mirrors.
     run(topic, what, ["bash", "-c", script, "bash", destination, *options, suite, "-", *lines], log)

@@ -4,8 +4,8 @@
 A kernel is selected by its series (7.2) or its version (7.2.12+deb13-amd64). The default is the
 newest of the series in scripts/series of which the mirror offers all packages. A flavour
 (arm64-16k), alone or after a series (7.2-arm64-16k), selects another architecture. `next` is the
-newest kernel outside those series. A link in CACHE/kernel stores the version found for a series, or
-for all of them, so that a second run need not query the mirror.
+newest kernel outside the series of scripts/series. A link in CACHE/kernel stores the version found
+for a series, or for all of them, so that a second run need not query the mirror.
 """
 
 import functools

@@ -55,8 +55,9 @@ def guest(name, what, options, arguments, limit, default=True):
     return Guest(name, what, Ktap, command, limit + 3600, default)
 
 
-# Guest suites of `make test`: all but those for the debug kernel only. Longer suites run by name
-# (`make test SUITES=debug:data`), or all together by SUITES=all. The suites begin in this order.
+# Guest suites of `make test`: all guest suites except those for the debug kernel only. Longer
+# suites run by name (`make test SUITES=debug:data`), or all together by SUITES=all. The suites
+# begin in this order.
 STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "seqpacket", "poll", "bind", "lifecycle", "overload",
           "kernel", "create", "preload", "map", "pods", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 

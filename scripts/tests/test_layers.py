@@ -169,7 +169,8 @@ class TestCircles(Made):
         self.assertIn("new for src/socket/a.rs, src/socket/d/e.rs, src/socket/d/mod.rs:", found[0])
 
     def test_through_several_rooms(self):
-        """Such a circle needs an import that goes up, which has a complaint of its own."""
+        """A circle of a mod.rs and its children needs an import that goes up, which has a complaint
+        of its own."""
         found = self.complaints(socket__a="use crate::sys::x::X;", sys__x="use super::y::Y;", sys__y="use crate::socket::a::A;")
         self.assertEqual([text.partition(", which")[0] for text in found], ["src/sys/y.rs:1 imports src/socket/a.rs"])
 

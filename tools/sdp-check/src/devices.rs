@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Properties that identify one adapter. These properties appear only in reports with names.
+/// Properties that identify one adapter. The properties of one adapter appear only in reports with
+/// names.
 const PRIVATE: [&str; 6] = ["guid", "GID[", "lid:", "gid", "serial", "node_desc"];
 
 #[derive(Debug, Default)]
