@@ -29,11 +29,20 @@ def _send(sock, item):
     sock.sendall(struct.pack("=I", len(raw)) + raw)
 
 
+def _exactly(sock, size):
+    """Receives `size` bytes. MSG_WAITALL returns fewer bytes after a signal."""
+    data = b""
+    while len(data) < size:
+        part = sock.recv(size - len(data), socket.MSG_WAITALL)
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
 def _receive(sock):
-    head = sock.recv(4, socket.MSG_WAITALL)
-    if len(head) < 4:
-        raise EOFError
-    return pickle.loads(sock.recv(struct.unpack("=I", head)[0], socket.MSG_WAITALL))
+    size, = struct.unpack("=I", _exactly(sock, 4))
+    return pickle.loads(_exactly(sock, size))
 
 
 # Here
