@@ -130,7 +130,7 @@ fn wait() {
     );
 }
 
-/// A relative LD_PRELOAD is found from this directory, but not from every other.
+/// A relative LD_PRELOAD is found from the current directory, but not from every other directory.
 fn relative() {
     let rules = format!("{QUIET}use tcp server * *:*\nuse tcp client * *:*\n");
     let err = said("./libsdp.so", &rules, &[]);

@@ -39,7 +39,7 @@ pub type Outcome<T> = Result<T, String>;
 fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
     let all = (host, port).to_socket_addrs();
     let all = all.map_err(|e| format!("{host}: {e}"))?;
-    let mut last = "it has no address".to_string();
+    let mut last = "the name has no address".to_string();
     for address in all {
         match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
             Ok(stream) => return Ok(stream),

@@ -42,16 +42,16 @@ impl Control {
         control.say(GREETING)?;
         let said = control.line(Duration::from_secs(10)).map_err(|e| {
             format!(
-                "it does not reply as sdp-check --serve does ({e}); does another program listen there?"
+                "the port does not reply as sdp-check --serve does ({e}); does another program listen there?"
             )
         })?;
         match said.as_str() {
             GREETING => Ok(control),
-            "sdp-check busy" => Err("it serves another client; try again later".into()),
+            "sdp-check busy" => Err("the server serves another client; try again later".into()),
             other if other.starts_with("sdp-check ") => Err(format!(
-                "its sdp-check has another version ({other}, this one {GREETING}); install the same on both hosts"
+                "the sdp-check there has another version ({other}, this one {GREETING}); install the same on both hosts"
             )),
-            other => Err(format!("it replied {other:?}, not what sdp-check --serve says")),
+            other => Err(format!("the port replied {other:?}, unlike sdp-check --serve")),
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
     fn who_is_there() {
         refused(b"sdp-check 1\n", "install the same");
         refused(b"sdp-check busy\n", "another client");
-        refused(b"SSH-2.0-OpenSSH\r\n", "not what sdp-check");
+        refused(b"SSH-2.0-OpenSSH\r\n", "unlike sdp-check");
         refused(b"", "closed the connection");
         refused(b"\xff\xfe\n", "no text");
         refused(&[b'x'; 5000], "a line without end");

@@ -78,7 +78,7 @@ pub fn by_tcp(name: &str, gained: &[(String, u64)]) -> Check {
             "the other host did not answer by SDP a short time ago",
             "wait for ipproto_memory (sdp(7)) and try again",
         ),
-        _ => ("sdp(7) explains this reason", "read sdp(7)"),
+        _ => ("the reason is explained in sdp(7)", "read sdp(7)"),
     };
     Check::fail(name, found).because(cause, remedy)
 }
@@ -227,7 +227,7 @@ pub fn failure(name: &str, error: &str) -> Check {
     if error.contains("the other end") || error.contains("lost") {
         return check.because(
             "the other sdp-check has ended",
-            "start it again, and read its messages",
+            "start the other sdp-check again, and read its messages",
         );
     }
     check.because(

@@ -114,7 +114,7 @@ fn words(class: &Path) -> Vec<String> {
     all
 }
 
-/// Returns the last lines with one of these words; repeated ones are counted.
+/// Returns the last lines with one of these words; repeated lines are counted.
 fn about(records: &[Record], words: &[String]) -> Vec<String> {
     let mut found: Vec<(&Record, usize)> = vec![];
     for record in records {

@@ -35,7 +35,7 @@ pub fn fill(buffer: &mut [u8], place: u64) {
 pub fn wrong(buffer: &[u8], place: u64) -> Option<u64> {
     let mut good = 0;
     if place % 8 == 0 {
-        // compares words, because this loop takes most of the time
+        // compares words, because the comparison takes most of the time
         let same = |(n, part): &(u64, &[u8])| word(*n).to_le_bytes() == **part;
         good = 8
             * (place / 8..)

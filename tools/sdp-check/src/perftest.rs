@@ -115,7 +115,7 @@ impl Running {
                 return Err(running
                     .output(Duration::ZERO)
                     .err()
-                    .unwrap_or("it does not listen".into()));
+                    .unwrap_or("the program does not listen".into()));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -129,7 +129,7 @@ impl Running {
         let status = loop {
             match self.0.try_wait() {
                 Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() > end => return Err("it does not end".into()),
+                Ok(None) if Instant::now() > end => return Err("the program does not end".into()),
                 Ok(None) => std::thread::sleep(Duration::from_millis(20)),
                 Err(e) => return Err(e.to_string()),
             }
@@ -186,7 +186,9 @@ fn complaint(text: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
     let status = lines().find(|l| l.starts_with("Failed status"));
     let last = || lines().rev().find(|l| !l.starts_with("scnt="));
-    let said = status.or_else(last).unwrap_or("it failed and said nothing");
+    let said = status
+        .or_else(last)
+        .unwrap_or("the program failed without a message");
     match said.starts_with("Failed status 12:") {
         true => format!("{said} (the other adapter did not answer, after all retries)"),
         false => said.into(),
@@ -250,7 +252,7 @@ mod tests {
         assert!(complaint(lost).starts_with("Failed status 12: wr_id 0 syndrom 0x81 (the other"));
         let wait = "Couldn't connect to 10.77.0.2:18515\n\nscnt=1, ccnt=0\n";
         assert_eq!(complaint(wait), "Couldn't connect to 10.77.0.2:18515");
-        assert_eq!(complaint("\n"), "it failed and said nothing");
+        assert_eq!(complaint("\n"), "the program failed without a message");
     }
 
     #[test]

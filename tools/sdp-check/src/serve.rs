@@ -160,8 +160,8 @@ impl Session {
                 }
                 ["bye"] => return Ok(()),
                 _ => {
-                    self.control.say("failed it was not understood")?;
-                    return Err("it sent an unknown command".into());
+                    self.control.say("failed the command is unknown")?;
+                    return Err("the client sent an unknown command".into());
                 }
             }
         }
@@ -218,7 +218,7 @@ impl Session {
                 drop(running);
                 match said?.as_str() {
                     "stop" => self.control.say("end"),
-                    _ => Err("it sent an unknown command".into()),
+                    _ => Err("the client sent an unknown command".into()),
                 }
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Signals: one that interrupts a send call, and those that end the program.
+//! Signals that interrupt a send call, and signals that end the program.
 
 use crate::sock::Data;
 use sdp_info::Info;

@@ -85,7 +85,7 @@ pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usi
         revents: 0,
     };
     let mut all: Vec<_> = fds.iter().map(one).collect();
-    // rounds up, so that the wait is not shorter than that time
+    // rounds up, so that the wait is not shorter than `time`
     let time = i32::try_from(time.as_millis() + 1).unwrap_or(i32::MAX);
     // SAFETY: the count is the length of the array.
     checked(unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, time) })?;

@@ -60,7 +60,7 @@ impl Trial<'_> {
     }
 }
 
-/// Returns the offset behind these bytes, if they are right.
+/// Returns the offset behind the bytes, if the bytes are right.
 pub fn check(bytes: &[u8], place: u64) -> Result<u64> {
     match pattern::wrong(bytes, place) {
         Some(at) => Err(format!(

@@ -13,7 +13,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* These constants are not in the headers for user space. */
+/* The constants below are not in the headers for user space. */
 enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_TYPE_MASK = 0xf, COMM = 16 };
 
 /* Fields of kernel structures that the programs read. libbpf finds their offsets in the kernel's

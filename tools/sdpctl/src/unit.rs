@@ -52,7 +52,8 @@ impl Unit {
     }
 
     /// True if an earlier drop-in of the unit gave the pin another name than this sdpctl does.
-    /// Instances of a template are not searched for: their old names may be those of other units.
+    /// Instances of a template are not searched for: the old name of an instance may be the name of
+    /// another unit.
     fn had(&self, drop_in: &str, pin: &str) -> bool {
         let mut words = drop_in.split_whitespace().skip_while(|w| *w != "--pin");
         let Some(old) = words.nth(1) else {

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
-/// This directory exists while the module is loaded.
+/// Directory that exists while the module is loaded.
 const MODULE: &str = "/sys/module/ib_sdp";
 
 /// Reason why there is no output.

@@ -53,7 +53,7 @@ fn errno(e: &libbpf_rs::Error) -> io::Error {
 
 /// Explains why the kernel refused something.
 fn refused(what: &str, e: io::Error) -> String {
-    /// libc lacks this errno, because system calls should not return it; bpf(2) does.
+    /// libc lacks ENOTSUPP, because system calls should not return it; bpf(2) does.
     const ENOTSUPP: i32 = 524;
     let why = match e.raw_os_error() {
         Some(libc::EPERM) => {
@@ -114,7 +114,7 @@ fn add(o: &MapAdd) -> Result<(), Error> {
         return Err(Error::from("that is too much for one mapping".to_string()));
     }
     let (map, mut links) = program::attach(&shared, &selector)?;
-    // While these sockets exist the protocol cannot be unregistered, so the recorded state is
+    // While the two sockets exist the protocol cannot be unregistered, so the recorded state is
     // right. The BPF programs record a later removal of the protocol.
     let there = [libc::AF_INET, libc::AF_INET6].map(|f| socket(f, protocol.into()));
     if let [Err(e), Err(_)] = &there {

@@ -56,7 +56,7 @@ impl Pinned {
                 _ => None,
             }
         };
-        // the type of this field differs between machines
+        // the type of f_type differs between machines
         if kind.map(|kind| kind as u32 as i64) != Some(BPF_FILE_SYSTEM) {
             return Err(
                 "there is no BPF file system at /sys/fs/bpf (mount -t bpf bpf /sys/fs/bpf)".into(),
