@@ -9,7 +9,6 @@ use super::timers::Timer;
 use super::unread::Urgent;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, Wakeup, Wakeups};
-use crate::protocol;
 use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ECONNRESET};
 use crate::sys::net::sock::{Ends, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
@@ -116,10 +115,9 @@ impl Connection {
     }
 
     pub(crate) fn both_ended(&self) -> bool {
-        let ended = |p: &protocol::Connection| p.send_closed() && p.receive_closed();
         match &self.local {
             Some(local) => local.link.both_ended(),
-            None => self.protocol.as_ref().is_some_and(ended),
+            None => self.protocol.as_ref().is_some_and(|p| p.finished()),
         }
     }
 
@@ -136,6 +134,9 @@ impl Connection {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);
         self.close_on(sk, CloseEvent::PeerFin, ECONNRESET, wakeups);
+        if let (true, Some(p)) = (self.needs_ack(), &mut self.protocol) {
+            p.owe_message();
+        }
         if let Urgent::Pending = self.rx.unread.urgent {
             self.rx.unread.urgent = Urgent::None;
         }
@@ -143,6 +144,24 @@ impl Connection {
         wakeups.add(Wakeup::Readable);
         wakeups.add_if(sk.shutdown() == SHUTDOWN_MASK, Wakeup::Hup);
         wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
+    }
+
+    /// Returns true if a completed SEND may not have arrived yet: MSeqAck shows its arrival.
+    fn needs_ack(&self) -> bool {
+        matches!(&self.endpoint, Some(e) if !e.qp().completes_on_arrival())
+    }
+
+    /// Handles a completed or acknowledged DisConn of this end. Two ends that close at the same
+    /// time send no acknowledgement, and disconnect once their messages have completed.
+    pub(super) fn check_fin(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let by_message = self.needs_ack() && sk.state() != State::Closing;
+        let acked = match by_message {
+            true => self.protocol.as_ref().is_some_and(|p| p.fin_is_acked()),
+            false => self.closing.fin_completed,
+        };
+        if acked && !self.closing.fin_acked {
+            self.fin_acked(sk, wakeups);
+        }
     }
 
     /// Handles the peer's acknowledgement of this end's DisConn.

@@ -96,8 +96,10 @@ pub(crate) struct Transition {
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
     orphaned: bool,
+    /// Set once the SEND of the DisConn has completed.
+    pub(crate) fin_completed: bool,
     /// Set once the peer has acknowledged the DisConn.
-    fin_acked: bool,
+    pub(crate) fin_acked: bool,
     /// Set by the step that begins the disconnect.
     teardown: bool,
 }
@@ -106,13 +108,14 @@ impl Closing {
     pub(crate) const fn new() -> Self {
         Closing {
             orphaned: false,
+            fin_completed: false,
             fin_acked: false,
             teardown: false,
         }
     }
 
     pub(crate) fn renew(&mut self) {
-        (self.fin_acked, self.teardown) = (false, false);
+        (self.fin_completed, self.fin_acked, self.teardown) = (false, false, false);
     }
 
     /// Records that the socket has no descriptor. Returns true at the first call.
@@ -122,10 +125,6 @@ impl Closing {
 
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned
-    }
-
-    pub(crate) fn fin_is_acked(&self) -> bool {
-        self.fin_acked
     }
 
     pub(crate) fn has_begun(&self) -> bool {

@@ -145,7 +145,7 @@ impl SdpSock {
         let (connection, wakeups, sk) = c.split();
         let link = connection.living_link().filter(|l| l.id() == link);
         let arrived = link.is_some_and(|l| l.has_arrived());
-        if arrived && !connection.closing.fin_is_acked() {
+        if arrived && !connection.closing.fin_acked {
             connection.fin_acked(sk, wakeups);
         }
     }

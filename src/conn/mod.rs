@@ -381,7 +381,8 @@ impl Connection {
             SendCompletion::Sent { cookie } => {
                 self.tx.complete(cookie & !FIN);
                 if cookie & FIN != 0 {
-                    self.fin_acked(sk, wakeups);
+                    self.closing.fin_completed = true;
+                    self.check_fin(sk, wakeups);
                 }
                 self.alive.progress(jiffies());
                 self.has_space_again(sk, wakeups);

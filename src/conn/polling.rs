@@ -104,7 +104,7 @@ impl Connection {
     /// Returns true if a send completion makes progress, so that its notification is needed.
     pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing =
-            self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
+            self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_acked;
         let writers = sk.is_space_wanted();
         let held = matches!(self.held, Some(Stall::Wire | Stall::InFlight));
         held || writers || self.space_wanted || closing

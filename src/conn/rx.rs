@@ -64,6 +64,9 @@ impl Connection {
             Ok(()) => self.event(sk, &message, wakeups),
             Err(e) => self.done_with_error(sk, e, wakeups),
         }
+        if sk.state() != State::Established {
+            self.check_fin(sk, wakeups);
+        }
     }
 
     /// Ends the connection, since the peer has violated the protocol.

@@ -94,7 +94,7 @@ pub(super) struct SendWindow {
     /// MSeq of the last message sent.
     sent: u32,
     /// MSeqAck of the last message received.
-    acked: u32,
+    pub(super) acked: u32,
     /// Bufs of the last message received.
     bufs: u16,
 }

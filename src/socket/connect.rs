@@ -309,7 +309,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let mut protocol = setup::protocol(endpoint, c.rx_buffers.size(), peer);
     if endpoint.qp().is_iwarp() {
         // MPA requires the connector to send first
-        protocol.greet();
+        protocol.owe_message();
     }
     c.protocol = Some(protocol);
     let own_most = c.records.as_ref().map_or(0, Records::own_most);

@@ -119,7 +119,9 @@ pub use self::receive::{Event, Received};
 pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
 
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord};
-use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
+use super::credits::{
+    after, ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS,
+};
 use super::message::Mode;
 use super::resize::{LocalBuffers, RemoteBuffers};
 
@@ -189,12 +191,12 @@ pub struct Connection {
     unanswered: bool,
     /// Set if the outgoing stream ends with the queued bytes.
     send_shutdown: bool,
-    /// Set once this end has sent DisConn.
-    send_closed: bool,
+    /// MSeq of the DisConn, once this end has sent it.
+    fin: Option<u32>,
     /// Set once the peer's DisConn has arrived.
     receive_closed: bool,
-    /// Set until the first message of this end, if the peer must not send before that message.
-    greets: bool,
+    /// Set until the next message of this end, if the peer waits for that message.
+    owes_message: bool,
     /// Set by AbortConn, SuspComm or a violation of the peer; stops sending and receiving.
     ended: bool,
     /// `posted` and `reader_waits` of an offer with which [`transmit`](Connection::transmit) had
@@ -229,9 +231,9 @@ impl Connection {
             urgent_expected: false,
             unanswered: false,
             send_shutdown: false,
-            send_closed: false,
+            fin: None,
             receive_closed: false,
-            greets: false,
+            owes_message: false,
             ended: false,
             idle: None,
         }
@@ -260,10 +262,11 @@ impl Connection {
         self.local.decide(new_size, old_posted);
     }
 
-    /// Makes an empty Data the first message, if nothing else is due. The peer must not send before
-    /// the first message (MPA), which also grants the peer's credits.
-    pub fn greet(&mut self) {
-        self.greets = true;
+    /// Makes an empty Data the next message, if nothing else is due. An iWARP peer waits for the
+    /// first message, before which it must not send (MPA), and for the MSeqAck of its DisConn.
+    pub fn owe_message(&mut self) {
+        self.idle = None;
+        self.owes_message = true;
     }
 
     /// Returns true if [`transmit`](Connection::transmit) has nothing to send when nothing is
@@ -311,7 +314,12 @@ impl Connection {
 
     /// Returns true once this end has sent DisConn, and can send no more bytes.
     pub fn send_closed(&self) -> bool {
-        self.send_closed
+        self.fin.is_some()
+    }
+
+    /// Returns true once a message of the peer has acknowledged the DisConn of this end.
+    pub fn fin_is_acked(&self) -> bool {
+        self.fin.is_some_and(|mseq| !after(mseq, self.send.acked))
     }
 
     /// Returns true once the peer's DisConn has arrived, after which no stream bytes follow.
@@ -321,7 +329,7 @@ impl Connection {
 
     /// Returns true if both streams have ended by DisConn, so that the transport may be closed.
     pub fn finished(&self) -> bool {
-        self.send_closed && self.receive_closed
+        self.send_closed() && self.receive_closed
     }
 
     /// Returns true if [`transmit`](Connection::transmit) would send a credit update without any
@@ -348,7 +356,7 @@ impl Connection {
     /// to send payload, even if the peer's cancel crosses the message. An OFED peer in CLOSE_WAIT
     /// may grant no other credit before it sends a message.
     fn keeps_last(&self, posted: u16) -> bool {
-        !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
+        !self.own_line() && self.send_closed() && posted <= PAYLOAD_CREDITS
     }
 
     /// Returns true if [`credits`](super::credits) are reserved for the end of the peer's advert.

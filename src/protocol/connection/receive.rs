@@ -277,7 +277,7 @@ impl Connection {
 
     /// Handles a SinkAvail.
     fn sink_advertised(&mut self, advert: &SinkAvail, mseq_ack: u32) -> Result<Event, Violation> {
-        if self.send_closed {
+        if self.send_closed() {
             // The SinkAvail has crossed the DisConn of this end.
             return Ok(Event::None);
         }

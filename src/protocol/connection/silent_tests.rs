@@ -118,7 +118,7 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
     assert_eq!(pair.sends().1.kind, Mid::SendSm);
     let mut pair = silent(3);
     pair.offer.posted = 3;
-    pair.end.send_closed = true;
+    pair.end.fin = Some(1);
     while pair.end.credits() > 1 {
         pair.end.send.take();
     }
@@ -133,19 +133,19 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
 fn the_first_message_brings_credits_to_a_peer_that_must_not_send_before() {
     let mut pair = Pair::new();
     assert!(pair.is_idle());
-    pair.end.greet();
+    pair.end.owe_message();
     let (first, _) = pair.sends();
     assert_eq!((first.body, first.payload), (Body::Data, 0));
     assert!(pair.is_idle());
     // Any message of this end announces the buffers.
     let mut pair = Pair::new();
-    pair.end.greet();
+    pair.end.owe_message();
     pair.offer.queued = 1;
     assert_eq!(pair.sends().0.payload, 1);
     assert!(pair.is_idle());
     // This end announces buffers only with a credit.
     let mut pair = Pair::with(|p| p.credits = 0);
-    pair.end.greet();
+    pair.end.owe_message();
     assert!(pair.is_idle());
     // At the other end, the first message of the peer brings the credits.
     let mut pair = Pair::with(|p| p.credits = 0);
@@ -154,4 +154,16 @@ fn the_first_message_brings_credits_to_a_peer_that_must_not_send_before() {
     pair.bufs = 64;
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends().0.payload, 1);
+}
+
+#[test]
+fn a_message_acknowledges_the_end_of_a_stream() {
+    let mut pair = Pair::new();
+    pair.end.shutdown_send();
+    assert_eq!(pair.sends_all(), [Mid::DisConn]);
+    for (ack, is_acked) in [(0, false), (1, true)] {
+        pair.ack = ack;
+        pair.gets(Body::Data, 0).unwrap();
+        assert_eq!(pair.end.fin_is_acked(), is_acked);
+    }
 }

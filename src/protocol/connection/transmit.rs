@@ -164,9 +164,10 @@ impl Connection {
             }
             Stream::Advert(block) => return Transmit::Send(self.advertise(block, offer)),
             Stream::DisConn => {
-                self.send_closed = true;
                 self.peer_sinks.void();
-                return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
+                let message = self.message(Body::DisConn, 0, false, offer);
+                self.fin = Some(message.mseq);
+                return Transmit::Send(message);
             }
             // with enough credits, the due message would have been sent above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
@@ -247,7 +248,7 @@ impl Connection {
             (Mode::Pipelined, false) if self.peer_sinks.may_leave() => Mode::Combined,
             _ => return None,
         };
-        if self.own_sources.count() > 0 || self.send_closed || self.holds_back() {
+        if self.own_sources.count() > 0 || self.send_closed() || self.holds_back() {
             return None;
         }
         self.send_mode = mode;
@@ -281,7 +282,7 @@ impl Connection {
             let size = self.local.answered();
             return Some(self.message(Body::ChRcvBufAck { size }, 0, false, offer));
         }
-        if self.remote.request_due() && !self.send_closed {
+        if self.remote.request_due() && !self.send_closed() {
             let size = self.remote.requested();
             return Some(self.message(Body::ChRcvBuf { size }, 0, false, offer));
         }
@@ -291,7 +292,7 @@ impl Connection {
     /// Returns the next step for the outgoing stream, with this number of credits.
     fn stream(&self, offer: &Offer, credits: u16) -> Stream {
         let empty = offer.queued == 0 && offer.source.is_none() && !self.send_shutdown;
-        if self.send_closed || empty {
+        if self.send_closed() || empty {
             return Stream::Idle;
         }
         if self.holds_back() {
@@ -365,7 +366,7 @@ impl Connection {
 
     /// Returns true if an empty Data is due. `waits` is true if stream bytes wait for the peer.
     fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
-        if self.update_due(offer.posted) || self.greets && credits >= UPDATE_CREDITS {
+        if self.update_due(offer.posted) || self.owes_message && credits >= UPDATE_CREDITS {
             return true;
         }
         // The peer may hold back a small message until it gets the MSeqAck, but only for a limited
@@ -404,7 +405,7 @@ impl Connection {
         }
         self.receive.advertise(offer.posted);
         self.unanswered = false;
-        self.greets = false;
+        self.owes_message = false;
         Outgoing {
             header: message.encode(),
             header_len: message.header_len() as u8,

@@ -39,7 +39,7 @@ impl Connection {
             && !crossing
             && !self.stale_record.is_possible()
             && !self.peer_sinks.held()
-            && !self.send_closed
+            && !self.send_closed()
     }
 
     /// Returns the number of adverts that the peer can hold besides `others`.
@@ -154,7 +154,7 @@ impl Connection {
     /// RDMA WRITE. Returns `None` if the peer advertised the memory before it had received all sent
     /// bytes, since the peer then is about to cancel.
     pub fn sink_advert(&self) -> Option<Block> {
-        let open = self.live() && !self.send_closed;
+        let open = self.live() && !self.send_closed();
         self.peer_sinks.next().filter(|_| open)
     }
 

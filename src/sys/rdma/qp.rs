@@ -228,6 +228,11 @@ impl QueuePair {
         self.device.is_iwarp()
     }
 
+    /// Returns true if a completed SEND has arrived. On iWARP it is only the local TCP's.
+    pub(crate) fn completes_on_arrival(&self) -> bool {
+        !self.device.is_iwarp()
+    }
+
     /// Moves the QP from RESET to INIT, with the port and partition of a received request.
     pub(crate) fn to_init_for(&self, connection: &CmId) -> Result {
         if self.device.is_iwarp() {

@@ -151,7 +151,7 @@ def linger_zero_after_end(e):
     e.note("error", near.get(SOL, socket.SO_ERROR))
 
 
-@case(timeout=60)
+@case(hosts=BEDS, timeout=60)
 def linger_waits(e):
     """SO_LINGER with a time: close() returns once all bytes have arrived."""
     near, far = e.pair()
@@ -164,7 +164,7 @@ def linger_waits(e):
     e.note("closed", True)
 
 
-@case(timeout=60)
+@case(hosts=BEDS, timeout=60)
 def linger_runs_out(e):
     """close(2) waits no longer than SO_LINGER allows, and the data still arrives."""
     near, far = e.pair()
@@ -175,6 +175,27 @@ def linger_runs_out(e):
     took = time.monotonic() - start
     e.check(0.9 <= took, f"close() took {took:.2f} s with a linger time of 1 s and a full buffer")
     e.equal(len(far.drain()), sent, "bytes")
+
+
+@case(hosts=BEDS, timeout=60)
+def linger_for_a_word(e):
+    """close(2) waits for the arrival of the last bytes, however few, and not for the peer's end."""
+    near, far = e.pair()
+    near.send(b"word")
+    linger(near, 30)
+    start = time.monotonic()
+    near.close()
+    e.check(time.monotonic() - start < 20, "close() waited for the end of the peer's stream")
+    e.equal(far.drain(), b"word", "bytes")
+    near, far = e.pair()
+    linger(near, 1)
+    with e.netem("loss 100%"):
+        near.send(b"word")
+        start = time.monotonic()
+        near.close()
+        took = time.monotonic() - start
+    e.check(0.9 <= took, f"close() took {took:.2f} s with a linger time of 1 s and no peer")
+    e.equal(far.drain(), b"word", "late bytes")
 
 
 @case
