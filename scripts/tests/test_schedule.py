@@ -19,7 +19,7 @@ from schedule import Builds, Places, TimeLeft, single  # noqa: E402
 from suites import JOINED, SUITES, TWO_PROCESSORS, Guest, Suite, joined, other_series, turn  # noqa: E402
 
 
-# Imported without its package: both sides have a module named suites.
+# Imported without its package, because tests and scripts both have a module named suites.
 spec = importlib.util.spec_from_file_location("registry", Path(__file__).resolve().parent.parent.parent / "tests/guest/lib/registry.py")
 registry = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(registry)

@@ -39,7 +39,7 @@ def _patient_kernel():
 def find():
     """Finds the two namespaces of a guest; returns False on a guest whose peer is another machine.
 
-    Local connections then use RDMA, like all others."""
+    Switches the local transport off, so that local connections use RDMA."""
     local_transport(False)
     _patient_kernel()
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)

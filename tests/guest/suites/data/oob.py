@@ -134,7 +134,7 @@ def peek_crosses_no_mark(e):
 @case(timeout=60)
 def peek_while_another_comes(e):
     """Without earlier stream bytes, the urgent byte is sent when the next urgent byte is announced.
-    During both sends, a peek behind the urgent byte waits for memory."""
+    While the urgent bytes are sent, a peek behind the first one waits for memory."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)

@@ -148,8 +148,8 @@ def registrations(e):
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
-    """Registrations fail that give the peer access to the receiver's memory. In this case the
-    sender may register memory as well."""
+    """Registrations fail that give the peer access to the receiver's memory. When the receiver
+    registers first, the sender may register memory as well."""
     late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 

@@ -459,7 +459,7 @@ def hello_acks(e):
 @case(reference=False, timeout=60)
 def another_name(e):
     """The module accepts a Hello with the address of the sender's neighbour: getpeername(2) is no
-    proof, as SECURITY.md explains. The connection is nevertheless a connection with the sender."""
+    proof, as SECURITY.md explains. The connection is still with the sender of the Hello."""
     bed = raw.Bed(e)
     neighbour = "fd77::250" if e.six else "10.77.0.250"
     own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))

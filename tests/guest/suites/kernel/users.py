@@ -269,7 +269,7 @@ def doorbell(e):
     near = e.socket("peer")
     e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
     near.send(b"ring")
-    e.equal(near.recv_exactly(4), b"ring", "the echo")      # an ended connection would give another state
+    e.equal(near.recv_exactly(4), b"ring", "the echo")      # an ended connection would be in another state
     near.shutdown(socket.SHUT_WR)
     e.equal(near.drain(), b"", "the end")
     e.note("told", task.result())

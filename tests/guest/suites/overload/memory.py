@@ -60,8 +60,8 @@ def bounded(e):
     with parameter("max_buffer_memory", LIMIT):
         fill_all(e, pairs, taken)
         e.check(LIMIT * MIB // 2 < in_use() <= most, f"{in_use()} bytes of buffers; the limit is {LIMIT * MIB}")
-        # The first connections have more than their share, and each later connection has some
-        # memory.
+        # The first connections have more than an equal share of the memory, and each later
+        # connection has some memory.
         e.check(min(taken) > 0, f"taken: {taken}")
         echo(e, *other)
         # Sends far more bytes than a connection may hold at a time.

@@ -269,7 +269,7 @@ def crossed(e):
             far.close()
             ours, theirs = ({name: now[name] - then[name] for name in now} for now, then in zip(told, before))
             e.equal((theirs["crossed"], ours["tx_bytes"], theirs["rx_bytes"]), (0, MIB, MIB), "that the reader has crossed, and bytes")
-            if ours["crossed"]:     # or the test was too slow
+            if ours["crossed"]:     # otherwise the test was too slow
                 e.check(ours["sink_avail_received"] > 0 and ours["tx_written"] > 0, f"none was written: {ours}, {theirs}")
             return ours["crossed"]
         e.lucky(attempt, "none met")

@@ -488,7 +488,8 @@ fn the_link_is_asked_once_to_end_in_order() {
 
 #[test]
 fn an_orphan_ends_by_time_alone() {
-    // the peer neither replies nor reads: each deadline is the last one, or leads to the last one
+    // the peer neither replies nor reads: each deadline ends the connection, or sets a deadline
+    // that does
     for (mut state, end) in reachable() {
         let mut end = end.clone();
         end.orphan();

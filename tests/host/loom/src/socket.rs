@@ -29,7 +29,7 @@ pub(super) struct Socket {
     /// armed causes an event.
     pub(super) queues: Mutex<[Completions; 2]>,
     /// Number of callers that poll instead of arming the queues. Written under the lock of
-    /// `queues`, as the real counter is under the connection's lock.
+    /// `queues`, which stands for the connection's lock.
     polling: AtomicU32,
     /// Wakeups of waiting callers so far (`events` of the kernel's wait queue).
     woken: AtomicI32,
