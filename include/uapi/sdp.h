@@ -11,7 +11,7 @@
  * or AF_INET6_SDP). accept(), getsockname() and getpeername() return AF_INET or AF_INET6 addresses.
  *
  * The families, SDP_ZCOPY_THRESH and SDP_LAST_BIND_ERR have the numbers of OFED's ib_sdp, so that
- * programs built for it run unchanged. IPPROTO_SDP, SDP_INFO, SDP_ROUTE and SDP_ASYNC_SEND are new.
+ * programs built for it run unchanged. Other names are new.
  */
 #ifndef _UAPI_SDP_H
 #define _UAPI_SDP_H
