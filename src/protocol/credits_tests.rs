@@ -109,8 +109,8 @@ fn an_update_is_due_when_half_is_used() {
         let due = (0..=u32::from(posted)).find(|n| due(&used(posted, *n), posted, 64));
         let messages = due.unwrap() as u16;
         let credits = posted - messages;
-        assert!(credits >= 3 && messages >= 2, "{posted} {credits}");
-        assert!(credits <= 3.max(posted / 2), "{posted} {credits}");
+        assert!(credits >= 3 && messages >= 2, "{credits} of {posted} left");
+        assert!(credits <= 3.max(posted / 2), "{credits} of {posted} left");
     }
 }
 
