@@ -17,7 +17,6 @@ mod accept_queue;
 mod close;
 pub(crate) mod closing;
 mod cm;
-mod cork;
 pub(crate) mod events;
 pub(crate) mod fallback;
 mod guard;
@@ -46,7 +45,6 @@ pub(crate) use self::options::{Options, Threshold};
 
 use self::closing::Closing;
 use self::cm::Cm;
-use self::cork::Cork;
 use self::events::{Events, Notify, Queue};
 use self::fallback::Fallback;
 use self::keepalive::Liveness;
@@ -207,8 +205,6 @@ pub(crate) struct Connection {
     pub(crate) zcopy: ZcopyBox,
     pub(crate) stats: Stats,
     pub(crate) closing: Closing,
-    /// State of held-back partial messages.
-    pub(crate) cork: Cork,
     /// Set while a poller waits for space, or after a call has returned EAGAIN for lack of space.
     pub(crate) space_wanted: bool,
     /// State of polling the completion queues.
@@ -239,7 +235,6 @@ impl Connection {
             zcopy: ZcopyBox::new(),
             stats: Stats::new(),
             closing: Closing::new(),
-            cork: Cork::new(),
             space_wanted: false,
             polling: Polling::new(),
             unsignaled: 0,
@@ -267,7 +262,6 @@ impl Connection {
         }
         self.zcopy.with(Zcopy::forget);
         self.closing.renew();
-        self.cork = Cork::new();
         self.polling.armed = false;
         (self.unsignaled, self.held) = (0, None);
         self.alive = Liveness::new();

@@ -91,6 +91,10 @@ pub(crate) struct SendQueue {
     small: u64,
     /// Position after the unsent urgent byte.
     urgent: Option<u64>,
+    /// The last call had `MSG_MORE`.
+    more: bool,
+    /// Set if the queued bytes are to be sent once despite a cork.
+    lifted: bool,
 }
 
 impl SendQueue {
@@ -105,6 +109,8 @@ impl SendQueue {
             done: 0,
             small: 0,
             urgent: None,
+            more: false,
+            lifted: false,
         }
     }
 
@@ -244,6 +250,26 @@ impl SendQueue {
             .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
+    /// Holds partial messages back, or no longer (`MSG_MORE`).
+    pub(crate) fn set_more(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// Sends the queued bytes now, even if corked. Later bytes are held back again.
+    pub(crate) fn uncork(&mut self) {
+        self.lifted = true;
+    }
+
+    /// Returns true if partial messages are held back. `option`: the value of `TCP_CORK`.
+    pub(crate) fn is_corked(&self, option: bool) -> bool {
+        (option || self.more) && !self.lifted
+    }
+
+    /// Clears the exception of [`Self::uncork`]: all queued bytes are sent.
+    pub(crate) fn settle(&mut self) {
+        self.lifted = false;
+    }
+
     /// Returns the index of the chunk that contains the next byte to send, and that byte's offset.
     fn next(&self) -> Option<(usize, usize)> {
         let c = self.chunks.get(self.sent_whole)?;
@@ -335,5 +361,6 @@ impl SendQueue {
         self.spare.clear();
         (self.end, self.sent, self.done, self.small) = (0, 0, 0, 0);
         (self.sent_whole, self.urgent) = (0, None);
+        (self.more, self.lifted) = (false, false);
     }
 }

@@ -132,7 +132,7 @@ impl Connection {
                 || ahead.more
                 || self.records.is_some()
                 || sk.cast_nodelay(),
-            cork: self.cork.holds(self.options.cork) && !ahead.more && self.records.is_none(),
+            cork: self.tx.is_corked(self.options.cork) && !ahead.more && self.records.is_none(),
             limit: u32::try_from(ahead.limit).unwrap_or(u32::MAX),
             reader_waits,
             source: ahead.source,
@@ -230,7 +230,7 @@ impl Connection {
             trace::credit_stall(sk, credits, self.tx.unsent());
         }
         self.held = held;
-        self.cork.settle();
+        self.tx.settle();
         if held != Some(Stall::Corked) && !collects {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {

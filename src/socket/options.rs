@@ -99,7 +99,7 @@ fn uncork(sk: &SdpSock, nodelay: bool) {
         return link.uncork();
     }
     if nodelay {
-        c.cork.lift();
+        c.tx.uncork();
     }
     c.progress();
 }

@@ -251,7 +251,7 @@ pub(super) fn commit(sk: &SdpSock, chunk: OpenChunk, n: usize, more: bool, urgen
         if urgent {
             tx.mark_urgent();
         }
-        c.cork.set_more(more);
+        c.tx.set_more(more);
         if urgent {
             // the urgent byte must not wait until the peer has read the block before it
             c.expedite_blocks();

@@ -32,7 +32,7 @@ pub(super) fn expired(sk: &SdpSock) {
             keepalive::check_acks(sk, c, wakeups);
         }
         if c.timers.take_due(Timer::Cork, now) {
-            c.cork.lift();
+            c.tx.uncork();
             c.end_collection();
             c.progress();
             corked = c.living_link().cloned();

@@ -150,7 +150,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     };
     z.collection = Collection::Open(SplicedBlock { memory, cookie, at });
     // corked bytes have to be sent before the block
-    c.cork.set_more(false);
+    c.tx.set_more(false);
     if idle {
         c.alive.progress(jiffies());
     }
@@ -191,7 +191,7 @@ pub(crate) fn flush_closed(sk: &SdpSock) {
 impl Connection {
     /// Ends the delay by `MSG_MORE` of all queued bytes, including a collection.
     pub(crate) fn no_more(&mut self) {
-        self.cork.set_more(false);
+        self.tx.set_more(false);
         self.end_collection();
     }
 

@@ -2,27 +2,27 @@
 
 //! Tests the conditions that hold back partial messages.
 
-use crate::cork::Cork;
+use crate::send_queue::SendQueue;
 
 #[test]
 fn more_holds_until_it_is_taken_back() {
-    let mut cork = Cork::new();
-    assert!(!cork.holds(false) && cork.holds(true));
-    cork.set_more(true);
-    assert!(cork.holds(false) && cork.holds(true));
-    cork.settle();
-    assert!(cork.holds(false));
-    cork.set_more(false);
-    assert!(!cork.holds(false) && cork.holds(true));
+    let mut queue = SendQueue::new();
+    assert!(!queue.is_corked(false) && queue.is_corked(true));
+    queue.set_more(true);
+    assert!(queue.is_corked(false) && queue.is_corked(true));
+    queue.settle();
+    assert!(queue.is_corked(false));
+    queue.set_more(false);
+    assert!(!queue.is_corked(false) && queue.is_corked(true));
 }
 
 #[test]
 fn a_lift_is_for_what_is_there() {
-    let mut cork = Cork::new();
-    cork.set_more(true);
-    cork.lift();
-    assert!(!cork.holds(false) && !cork.holds(true));
+    let mut queue = SendQueue::new();
+    queue.set_more(true);
+    queue.uncork();
+    assert!(!queue.is_corked(false) && !queue.is_corked(true));
     // all queued bytes have been sent
-    cork.settle();
-    assert!(cork.holds(false) && cork.holds(true));
+    queue.settle();
+    assert!(queue.is_corked(false) && queue.is_corked(true));
 }

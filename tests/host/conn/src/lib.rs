@@ -12,8 +12,6 @@ mod any_order_tests;
 #[allow(dead_code, reason = "of the module's")]
 mod closing;
 mod closing_tests;
-#[path = "../../../../src/conn/cork.rs"]
-mod cork;
 mod cork_tests;
 #[path = "../../../../src/sys/net/sock/state.rs"]
 #[allow(dead_code, reason = "of the module's")]
