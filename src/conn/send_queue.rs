@@ -91,9 +91,9 @@ pub(crate) struct SendQueue {
     small: u64,
     /// Position after the unsent urgent byte.
     urgent: Option<u64>,
-    /// The last call had `MSG_MORE`.
+    /// Set if the last send call had `MSG_MORE`.
     more: bool,
-    /// Set if the queued bytes are to be sent once despite a cork.
+    /// Set if the bytes queued now are to be sent despite a cork.
     lifted: bool,
 }
 
@@ -250,22 +250,21 @@ impl SendQueue {
             .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
-    /// Holds partial messages back, or no longer (`MSG_MORE`).
     pub(crate) fn set_more(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// Sends the queued bytes now, even if corked. Later bytes are held back again.
+    /// Sends the queued bytes now, even if corked. The cork holds later bytes back again.
     pub(crate) fn uncork(&mut self) {
         self.lifted = true;
     }
 
-    /// Returns true if partial messages are held back. `option`: the value of `TCP_CORK`.
+    /// Returns true if partial messages are held back. `option` is the value of `TCP_CORK`.
     pub(crate) fn is_corked(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
     }
 
-    /// Clears the exception of [`Self::uncork`]: all queued bytes are sent.
+    /// Ends the exception made by [`Self::uncork`], once all queued bytes are sent.
     pub(crate) fn settle(&mut self) {
         self.lifted = false;
     }

@@ -369,8 +369,6 @@ pub(crate) mod call;
 #[cfg(test)]
 #[path = "tx_blocks_model_tests.rs"]
 mod model_tests;
-#[path = "tx_blocks_protected.rs"]
-mod protected;
 #[cfg(test)]
 #[path = "tx_blocks_tests.rs"]
 mod tests;

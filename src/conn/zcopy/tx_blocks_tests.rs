@@ -14,10 +14,6 @@ fn advert(cookie: u64, size: u32) -> Advert<u64> {
     Advert::new(cookie, segment, cookie)
 }
 
-pub(super) fn unregistered(cookie: u64) -> Advert<u64> {
-    Advert::unregistered(cookie, 1000, cookie)
-}
-
 fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     match b.next()? {
         (Next::Advert(s), at) => Some((s.r_key, at)),
@@ -59,12 +55,12 @@ pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
 }
 
 /// Takes out a block. Returns its memory, its number of sent bytes, and true if it was refused.
-pub(super) fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
+fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(true).map(|r| (r.memory, r.done, r.refused))
 }
 
 /// Takes out a block that follows a block with unsent bytes.
-pub(super) fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
+fn take_behind(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take(false).map(|r| (r.memory, r.done, r.refused))
 }
 
@@ -172,4 +168,55 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
     b.rest_posted(100, true);
     b.rest_gone(1, 100);
     assert!(b.retire().is_some() && b.is_empty());
+}
+
+#[test]
+fn more_than_there_is_space_for_returns() {
+    let mut b = TxBlocks::new();
+    for cookie in 0..3 {
+        let advert = Advert::unregistered(cookie, 1000, cookie);
+        assert!(b.push(advert, 0, 0, BlockUser::Call).is_ok());
+    }
+    b.pass_over();
+    b.rest_posted(1000, false);
+    b.pass_over();
+    b.rest_posted(300, false);
+    assert!(b.is_sending() && b.unposted() == 1700);
+    assert!(matches!(
+        b.next(),
+        Some((Next::Rest(Rest { written: true, .. }), 0))
+    ));
+    b.recall();
+    // nothing is sent before the rest of the block
+    assert!(b.next().is_none() && !b.is_open());
+    assert_eq!(b.oldest(), Some((call::Awaits::Write, false)));
+    b.rest_gone(0, 1000);
+    assert_eq!((take(&mut b), take(&mut b)), (Some((0, 1000, false)), None));
+    b.rest_gone(1, 300);
+    assert_eq!(take(&mut b), Some((1, 300, false)));
+    assert_eq!(take_behind(&mut b), Some((2, 0, false)));
+    assert!(b.is_empty());
+}
+
+#[test]
+fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
+    let mut b = TxBlocks::new();
+    let first = b.push(Advert::unregistered(11, 100, 1), 0, 0, BlockUser::Writers);
+    let second = b.push(Advert::unregistered(22, 100, 2), 0, 0, BlockUser::None);
+    assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
+    // bytes of the block are posted, but the peer has no buffer for them
+    b.pass_over();
+    b.rest_posted(50, true);
+    assert!(b.want(usize::MAX) && b.want(3));
+    assert_eq!((b.longest_wait(4), b.any_to_move()), (Some(5), false));
+    b.rest_gone(1, 50);
+    // no memory is available for the bytes to move
+    assert_eq!(b.take_to_move(), Some((1, 11)));
+    assert_eq!((b.take_to_move(), b.moved(1, 33, false)), (None, Ok(())));
+    assert_eq!((b.longest_wait(5), b.any_to_move()), (Some(6), false));
+    b.retry();
+    assert_eq!(b.take_to_move(), Some((1, 33)));
+    assert_eq!(b.moved(1, 44, true), Ok(()));
+    assert_eq!((b.longest_wait(6), b.want(6)), (None, false));
+    assert_eq!(b.moved(1, 44, true), Err(44));
 }
