@@ -234,9 +234,9 @@ impl Block<Charged> {
 
     /// Pins the next bytes of a program's send call, at most `most`, without consuming them.
     /// Returns the number of bytes. The bytes are part of one [run](SendMsg::run), or of one block
-    /// that may stay pinned, so more bytes may follow. With `PinTerm::Long`, the peer can get
-    /// access. Context: process, sleeps, may fault. After the call the device is held: the caller
-    /// must not fault before it posts or releases the block.
+    /// that may stay pinned, so more bytes may follow. The peer can get access. Context:
+    /// process, sleeps, may fault. After the call the device is held: the caller must not fault
+    /// before it posts or releases the block.
     ///
     /// # Errors
     ///
@@ -248,7 +248,6 @@ impl Block<Charged> {
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
-        hold: PinTerm,
         account: &Arc<Account>,
     ) -> Result<usize> {
         let piece = from.piece(most);
@@ -256,25 +255,25 @@ impl Block<Charged> {
             true => piece,
             false => piece.and_then(|_| from.run(most)),
         };
-        let how = (hold, Accounting::Here);
+        let how = (PinTerm::Long, Accounting::Here);
         self.pin_range(account, ToDevice, piece, how, |pages, len, hold| {
             from.pin(pages, len, hold)
         })
     }
 
     /// Pins bytes of one run like [`Self::pin_source`], including memory that the call gives as
-    /// pages. `how.1` is the accounting against the user's `RLIMIT_MEMLOCK`. Calls `seen` with the
-    /// pages before the device is held, since `seen` may fault. Calls `seen` again if the pages
-    /// have to be pinned again.
+    /// pages. Calls `seen` with the pages before the device is held, since `seen` may fault. Calls
+    /// `seen` again if the pages have to be pinned again.
     pub(crate) fn pin_counted(
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
-        how: (PinTerm, Accounting),
+        counted: Accounting,
         account: &Arc<Account>,
         seen: &mut dyn FnMut(&Pages),
     ) -> Result<usize> {
         let piece = from.run(most);
+        let how = (PinTerm::Long, counted);
         self.pin_range(account, ToDevice, piece, how, |pages, len, hold| {
             let n = from.pin(pages, len, hold)?;
             seen(pages);

@@ -38,7 +38,7 @@ mod violation;
 
 pub use self::adverts::MAX_ADVERTS;
 pub use self::connection::{
-    Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit,
+    Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit, MAX_BLOCK,
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{

@@ -247,7 +247,7 @@ impl Raw {
             true => destination(address, len, |d| {
                 p.pin_destination(d, len, term, &self.account)
             })?,
-            false => source(address, len, |s| p.pin_source(s, len, term, &self.account))?,
+            false => source(address, len, |s| p.pin_source(s, len, &self.account))?,
         };
         if pinned? != len {
             return Err(EFAULT);

@@ -23,7 +23,6 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::Locked;
 use crate::sys::net::trace::{self, ZeroCopy};
-use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 
 /// Adds the next bytes of a call as a block. The release of the block completes `notice`. Context:
@@ -52,10 +51,9 @@ pub(crate) fn add(
     if len < LEAST {
         return Added::Copy(len);
     }
-    let how = (PinTerm::Long, Accounting::ByNotice);
     let run = message.run(want);
     let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
-        block.pin_counted(message, want, how, account, &mut |_| ())
+        block.pin_counted(message, want, Accounting::ByNotice, account, &mut |_| ())
     });
     let Some(mut memory) = pin else {
         // copy only the bytes that cannot be pinned

@@ -18,7 +18,7 @@ use crate::memory::pinned::{Accounting, Notify};
 use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::Locked;
-use crate::sys::pin::{Pages, PinTerm, PAGE};
+use crate::sys::pin::{Pages, PAGE};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -71,10 +71,9 @@ pub(crate) fn add(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>
     };
     let mut flight = Err(Refusal::Busy);
     Pages::count_pins();
-    let how = (PinTerm::Long, Accounting::HereAnew);
     let run = message.run(size);
     let pin = PinnedCall::pin_next(sk, message, run, 1, |block, message, account| {
-        block.pin_counted(message, size, how, account, &mut |pages| {
+        block.pin_counted(message, size, Accounting::HereAnew, account, &mut |pages| {
             // the protection by an earlier attempt has to end first
             drop(core::mem::replace(&mut flight, Err(Refusal::Busy)));
             flight = protect(sk, pages);

@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::{by_write, Posted, Zcopy, LEAST_TRANSFER};
-use crate::protocol::{Block, RECORD_HEADER};
+use crate::protocol::{Block, MAX_BLOCK, RECORD_HEADER};
 use crate::sys::errno::ECONNRESET;
 use crate::transport::Transfer;
 use kernel::prelude::*;
@@ -30,7 +30,7 @@ impl Connection {
         if want < threshold.max(least) {
             return 0;
         }
-        let size = u32::try_from(want).unwrap_or(u32::MAX).min(p.sink_limit());
+        let size = u32::try_from(want).unwrap_or(u32::MAX).min(MAX_BLOCK);
         if !self.sink_fits(size) || self.zcopy.sink.is_some() {
             return 0;
         }

@@ -21,7 +21,6 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
-use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 use kernel::prelude::*;
 
@@ -90,7 +89,7 @@ fn add_block(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut SendMsg<'_>, siz
     }
     let piece = message.piece(size);
     let pin = PinnedCall::pin_next(sk, message, piece, least, |block, message, account| {
-        block.pin_source(message, size, PinTerm::Long, account)
+        block.pin_source(message, size, account)
     });
     pin.is_some_and(|memory| push(sk, lock, message, memory, BlockUser::Call) == Added::Block)
 }
@@ -121,10 +120,9 @@ pub(crate) fn send_message(
         Some(at) => (by_read() || by_write()) && at as u64 >= c.zcopy.copy_until,
         None => by_read() && c.block_size(sk, len) == len,
     });
-    let how = (PinTerm::Long, accounting);
     let run = message.run(len).filter(|_| may);
     let pin = PinnedCall::pin_next(sk, message, run, len, |block, message, account| {
-        block.pin_counted(message, len, how, account, &mut |_| ())
+        block.pin_counted(message, len, accounting, account, &mut |_| ())
     });
     let Some(mut memory) = pin else {
         return Ok(false);

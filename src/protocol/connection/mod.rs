@@ -117,6 +117,7 @@ mod zero_copy;
 
 pub use self::receive::{Event, Received};
 pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
+pub use self::zero_copy::MAX_BLOCK;
 
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord};
 use super::credits::{

@@ -9,7 +9,7 @@ use super::Connection;
 const OFED_SOURCE: u32 = 4096 * 510;
 
 /// Largest block for any peer: the limit of one RDMA READ or WRITE.
-const LARGEST: u32 = 1 << 30;
+pub const MAX_BLOCK: u32 = 1 << 30;
 
 impl Connection {
     /// Returns the largest block for [`Offer::source`](super::Offer::source), or 0 until the peer
@@ -17,7 +17,7 @@ impl Connection {
     pub fn source_limit(&self) -> u32 {
         match self.own_line() {
             _ if !self.zero_copy => 0,
-            true => LARGEST,
+            true => MAX_BLOCK,
             false if self.peer_knows => OFED_SOURCE,
             false => 0,
         }
@@ -116,21 +116,12 @@ impl Connection {
         self.local.size().saturating_sub(BSDH_LEN as u32).max(1)
     }
 
-    /// Returns the largest block for [`Offer::sink`](super::Offer::sink), or 0 for none.
-    pub fn sink_limit(&self) -> u32 {
-        if self.may_be_pipelined() {
-            LARGEST
-        } else {
-            0
-        }
-    }
-
     /// Returns true if a block of `size` bytes, offered as a sink now, would be advertised once
     /// credits suffice: the peer sends Pipelined, and has no unfinished source adverts.
     pub fn can_offer_sink(&self, size: u32) -> bool {
         self.zero_copy
             && self.receive_mode == Mode::Pipelined
-            && (self.least_sink()..=LARGEST).contains(&size)
+            && (self.least_sink()..=MAX_BLOCK).contains(&size)
             && self
                 .own_sinks
                 .room(self.adverts_less(self.own_sources.count()))
