@@ -120,7 +120,7 @@ impl Connection {
             self.stream_goes_on()?;
             received.payload = message.header_len() as u32..length;
         }
-        self.body(&message, &mut received)?;
+        received.event = self.body(&message)?;
         self.note_stale_record(&message, received.event);
         if message.payload > 0 {
             // the message voids the oldest sink advert
@@ -146,36 +146,27 @@ impl Connection {
         self.stale_record.received(edge, few, finished);
     }
 
-    fn body(&mut self, message: &Message, received: &mut Received) -> Result<(), Violation> {
+    fn body(&mut self, message: &Message) -> Result<Event, Violation> {
         match message.body {
             Body::Data => self.payload(message.payload)?,
-            Body::SrcAvail(advert) => {
-                received.event = self.source_advertised(&advert, message.payload)?;
-            }
+            Body::SrcAvail(advert) => return self.source_advertised(&advert, message.payload),
             Body::SrcAvailCancel => self.peer_sources.cancelled(message.mseq),
-            Body::DisConn => {
-                self.peer_ends()?;
-                received.event = Event::PeerClosed;
-            }
+            Body::DisConn => return self.peer_ends(),
             Body::AbortConn => {
                 self.ended = true;
-                received.event = Event::PeerAborted;
+                return Ok(Event::PeerAborted);
             }
             Body::SuspComm { .. } => {
                 self.ended = true;
-                received.event = Event::Suspended;
+                return Ok(Event::Suspended);
             }
             Body::ModeChange {
                 receiver_sends,
                 mode,
-            } => {
-                if self.mode_changes(receiver_sends, mode)? {
-                    received.event = Event::SinksReturned;
-                }
-            }
+            } => return self.mode_changes(receiver_sends, mode),
             Body::ChRcvBuf { size } => {
                 if self.local.size_requested() {
-                    received.event = Event::ReceiveSizeRequested(size);
+                    return Ok(Event::ReceiveSizeRequested(size));
                 }
             }
             Body::ChRcvBufAck { size } => {
@@ -186,35 +177,35 @@ impl Connection {
             Body::RdmaRdCompl { size } => {
                 self.peer_knows = true;
                 if let Some((bytes, finished)) = self.own_sources.read(size, message.mseq_ack)? {
-                    received.event = Event::SourceRead { bytes, finished };
+                    return Ok(Event::SourceRead { bytes, finished });
                 }
             }
             Body::SendSm => {
                 self.peer_knows = true;
                 if let Some(done) = self.own_sources.refused(message.mseq_ack) {
-                    received.event = Event::SourcesReturned { done };
+                    return Ok(Event::SourcesReturned { done });
                 }
             }
             Body::SinkAvail(advert) => {
                 self.payload(message.payload)?;
-                received.event = self.sink_advertised(&advert, message.mseq_ack)?;
+                return self.sink_advertised(&advert, message.mseq_ack);
             }
             Body::SinkAvailCancel => self.peer_sinks.cancelled(),
             Body::RdmaWrCompl { size } => {
                 self.own_sinks.written(size)?;
-                received.event = Event::SinkWritten { bytes: size };
+                return Ok(Event::SinkWritten { bytes: size });
             }
             Body::SinkCancelAck => {
                 self.own_sinks.cancel_confirmed()?;
-                received.event = Event::SinksReturned;
+                return Ok(Event::SinksReturned);
             }
             Body::SuspCommAck => return Err(Violation::UnexpectedSuspCommAck),
         }
-        Ok(())
+        Ok(Event::None)
     }
 
     /// Handles the end of the peer's stream.
-    fn peer_ends(&mut self) -> Result<(), Violation> {
+    fn peer_ends(&mut self) -> Result<Event, Violation> {
         if self.receive_closed {
             return Err(Violation::SecondDisConn);
         }
@@ -223,22 +214,25 @@ impl Connection {
         }
         self.receive_closed = true;
         self.own_sinks.clear();
-        Ok(())
+        Ok(Event::PeerClosed)
     }
 
-    /// Handles a ModeChange. Returns true if the change returns the sink adverts of this end.
+    /// Handles a ModeChange, which may return the sink adverts of this end.
     ///
     /// Both halves begin Combined. The source may change its half to Buffered, or to Pipelined and
     /// back. The sink may only end Buffered mode, which this end never sets as a source.
-    fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
+    fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<Event, Violation> {
         let before = core::mem::replace(&mut self.receive_mode, mode);
         match (before, mode) {
             _ if receiver_sends => Err(Violation::ModeChange),
-            (Mode::Combined, Mode::Buffered) if !self.peer_sources.outstanding() => Ok(false),
-            (Mode::Combined, Mode::Pipelined) => Ok(false),
+            (Mode::Combined, Mode::Buffered) if !self.peer_sources.outstanding() => Ok(Event::None),
+            (Mode::Combined, Mode::Pipelined) => Ok(Event::None),
             (Mode::Pipelined, Mode::Combined) => {
                 self.peer_sources.void()?;
-                Ok(self.own_sinks.clear())
+                match self.own_sinks.clear() {
+                    true => Ok(Event::SinksReturned),
+                    false => Ok(Event::None),
+                }
             }
             _ => Err(Violation::ModeChange),
         }

@@ -90,6 +90,14 @@ pub struct Outgoing {
     pub mseq: u32,
 }
 
+impl Outgoing {
+    /// Returns the headers.
+    pub fn bytes(&self) -> &[u8] {
+        let len = usize::from(self.header_len);
+        self.header.get(..len).unwrap_or_default()
+    }
+}
+
 /// Function that records that a message about adverts was sent with this MSeq.
 type Note = fn(&mut Connection, u32);
 
