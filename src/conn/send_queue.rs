@@ -290,9 +290,9 @@ impl SendQueue {
     }
 
     /// Returns the segments of the next `n` unsent bytes, at most [`SendQueue::contiguous`].
-    pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
+    pub(crate) fn sges(&self, n: usize) -> [Option<Sge<'_>>; SGES] {
         let mut sges = [const { None }; SGES];
-        let (mut left, mut count) = (n, 0);
+        let mut left = n;
         if let Some((i, mut off)) = self.next() {
             for (k, sge) in sges.iter_mut().enumerate() {
                 let Some(c) = self.chunks.get(i.saturating_add(k)).filter(|_| left > 0) else {
@@ -304,10 +304,10 @@ impl SendQueue {
                     offset: off as u32,
                     len: len as u32,
                 });
-                (left, off, count) = (left.saturating_sub(len), 0, k.saturating_add(1));
+                (left, off) = (left.saturating_sub(len), 0);
             }
         }
-        (sges, count)
+        sges
     }
 
     /// Advances past the next `n` bytes, which are posted to the transport.

@@ -185,25 +185,9 @@ impl Connection {
             self.note_sent(sk, message);
             return self.post_rest(message, rest);
         }
-        let (sges, two, one);
-        sges = self.tx.sges(n);
-        let payload: &[_] = match sges {
-            ([Some(a), Some(b)], 2) => {
-                two = [a, b];
-                &two
-            }
-            ([Some(a), _], 1) => {
-                one = [a];
-                &one
-            }
-            _ => &[],
-        };
         endpoint.post_send(&SendWr {
-            header: message
-                .header
-                .get(..message.header_len.into())
-                .unwrap_or_default(),
-            payload,
+            header: message.bytes(),
+            payload: self.tx.sges(n),
             signaled,
             solicited: message.solicited,
             cookie: after | if fin { FIN } else { 0 },

@@ -337,7 +337,7 @@ impl Raw {
             };
             c.post_send(&SendWr {
                 header: &[],
-                payload: &[sge],
+                payload: [Some(sge), None],
                 signaled: true,
                 solicited: false,
                 cookie: posted,

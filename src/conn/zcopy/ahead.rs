@@ -101,10 +101,9 @@ impl Connection {
     /// may be no later message whose completion ends the wait of the block's call.
     pub(crate) fn post_rest(&mut self, message: &Outgoing, rest: (BlockSpan, u64)) -> Result {
         let (span, cookie) = rest;
-        let header = message.header.get(..message.header_len.into());
         let wr = SendWr {
-            header: header.ok_or(EINVAL)?,
-            payload: &[],
+            header: message.bytes(),
+            payload: [None; 2],
             signaled: true,
             solicited: message.solicited,
             cookie: REST | cookie,

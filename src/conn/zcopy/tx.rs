@@ -29,24 +29,15 @@ impl Zcopy {
             _ => None,
         };
         let first = first.ok_or(EINVAL)?;
-        let head = message
-            .header
-            .get(..message.header_len.into())
-            .ok_or(EINVAL)?;
+        let head = message.bytes();
         let mut bytes = [0; MAX_HEADER + 1];
-        let inline = usize::from(message.payload > 0);
-        bytes
-            .get_mut(..head.len())
-            .ok_or(EINVAL)?
-            .copy_from_slice(head);
-        if let Some(b) = bytes.get_mut(head.len()) {
-            *b = first;
+        for (to, from) in bytes.iter_mut().zip(Iterator::chain(head.iter(), [&first])) {
+            *to = *from;
         }
+        let len = head.len().saturating_add((message.payload > 0).into());
         endpoint.post_send(&SendWr {
-            header: bytes
-                .get(..head.len().saturating_add(inline))
-                .ok_or(EINVAL)?,
-            payload: &[],
+            header: bytes.get(..len).ok_or(EINVAL)?,
+            payload: [None; 2],
             signaled: false,
             solicited: message.solicited,
             cookie: sent,

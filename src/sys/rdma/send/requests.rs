@@ -6,7 +6,7 @@ use super::super::super::bindings as c;
 use super::super::block::OwnedBlock;
 use super::super::buffer::Sge;
 use super::super::mr::Key;
-use super::super::queues::MAX_COPIED;
+use super::super::queues::{MAX_COPIED, MAX_SGES};
 use super::blocks::{BlockId, BlockSpan, Transfer, MAX_LIST};
 use super::{SendQueue, WorkRequest, WrKind};
 use kernel::dma::DataDirection as Direction;
@@ -16,7 +16,7 @@ pub(crate) struct SendWr<'a> {
     /// Header; copied.
     pub(crate) header: &'a [u8],
     /// Payload, from buffers that are mapped if the transport has a mapper.
-    pub(crate) payload: &'a [Sge<'a>],
+    pub(crate) payload: [Option<Sge<'a>>; MAX_SGES as usize],
     /// Requests a completion. The transport may also report completions that were not requested.
     pub(crate) signaled: bool,
     /// Notifies the peer even if the peer waits for solicited messages only.
@@ -35,11 +35,12 @@ impl<T: Send + 'static> SendQueue<T> {
     /// a segment is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
     pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
         self.check_space(0)?;
-        if message.payload.len() > usize::from(self.sizes.max_sge) {
+        let payload = message.payload.iter().flatten();
+        if payload.clone().count() > usize::from(self.sizes.max_sge) {
             return Err(EINVAL);
         }
         let mut length = message.header.len();
-        for s in message.payload {
+        for s in payload.clone() {
             length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
         }
         let copied = length <= MAX_COPIED;
@@ -51,7 +52,7 @@ impl<T: Send + 'static> SendQueue<T> {
         let first = self.copy_own(index, message, copied, inline)?;
         let used = match copied {
             true => 1,
-            false => self.name_payload(index, message.payload)?,
+            false => self.name_payload(index, payload)?,
         };
         let (_, _, sges) = self.parts.slot(index).ok_or(EINVAL)?;
         *sges.first_mut().ok_or(EINVAL)? = first;
@@ -123,7 +124,7 @@ impl<T: Send + 'static> SendQueue<T> {
             .ok_or(EINVAL)?
             .copy_from_slice(message.header);
         if copied {
-            for s in message.payload {
+            for s in message.payload.iter().flatten() {
                 let bytes = s.bytes()?;
                 let to = own.get_mut(len..).and_then(|to| to.get_mut(..bytes.len()));
                 to.ok_or(EINVAL)?.copy_from_slice(bytes);
@@ -146,12 +147,16 @@ impl<T: Send + 'static> SendQueue<T> {
 
     /// Fills in the SGEs of the payload and keeps its memory mapped. Returns the number of SGEs,
     /// including the header's.
-    fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
+    fn name_payload<'a>(
+        &mut self,
+        index: usize,
+        payload: impl Iterator<Item = &'a Sge<'a>>,
+    ) -> Result<i32> {
         let (slot, _, sges) = self.parts.slot(index).ok_or(EINVAL)?;
         let mut used = 1;
         // The buffers of an earlier message in this slot were dropped at its completion.
         let places = sges.iter_mut().skip(1).zip(&mut slot.kept);
-        let payload = payload.iter().filter(|s| s.len != 0);
+        let payload = payload.filter(|s| s.len != 0);
         for (n, (s, (sge, kept))) in (2..).zip(payload.zip(places)) {
             let mapper = self.mapper.mapper();
             let Some(mapping) = s.buffer.mapping(mapper, Direction::ToDevice) else {
