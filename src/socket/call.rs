@@ -15,6 +15,7 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::Locked;
 use crate::sys::rdma::mapper::Mapper;
+use crate::sys::time::nanoseconds;
 use core::ops::Range;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -29,6 +30,8 @@ pub(super) struct Call<'a> {
     least: Option<usize>,
     /// Current part.
     part: Part,
+    /// Start and size of a call whose duration is reported to the zero-copy policy.
+    timed: Option<(u64, usize)>,
     /// Size of the largest part for which copy or zero copy was chosen.
     longest: usize,
     /// Set if zero copy would need many blocks: no contiguous run is half of the call's bytes.
@@ -117,6 +120,8 @@ impl<'a> Call<'a> {
         size: usize,
         may_wait: bool,
     ) {
+        let is_timed = size >= zcopy::policy::SMALLEST && may_wait && may_choose(message);
+        self.timed = is_timed.then(|| (nanoseconds(), size));
         let (news, threshold) = sk.with(|c| {
             self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
             let news = may_wait && c.may_use_zcopy(size) && sk.may_have_completions();
@@ -258,10 +263,10 @@ impl<'a> Call<'a> {
     }
 
     /// Reports the duration of a timed call to the zero-copy policy.
-    pub(super) fn has_sent(&self, sk: &SdpSock, size: usize, start: Option<u64>) {
+    pub(super) fn has_sent(&self, sk: &SdpSock) {
         // a detached block costs time in later calls, not in this call
         let waits = !self.detached && self.notice.is_none();
-        if let Some(start) = start.filter(|_| waits || self.scattered) {
+        if let Some((start, size)) = self.timed.filter(|_| waits || self.scattered) {
             sk.connection().has_sent(self.longest, size, start);
         }
     }

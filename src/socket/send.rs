@@ -2,7 +2,7 @@
 
 //! sendmsg(2) and the calls that end in it: write(2), send(2), sendfile(2), splice(2).
 
-use super::call::{may_choose, request_space, wait_for_space, Call, Queued, Space};
+use super::call::{request_space, wait_for_space, Call, Queued, Space};
 use super::local_send;
 use crate::conn::events::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
@@ -13,7 +13,7 @@ use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::time::{jiffies, nanoseconds};
+use crate::sys::time::jiffies;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
@@ -83,9 +83,6 @@ fn queue(
     call: &mut Call<'_>,
     mut timeout: isize,
 ) -> Result {
-    let size = message.remaining();
-    let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
-    let start = timed.then(nanoseconds);
     let mut r = queue_all(sk, lock, message, call, &mut timeout);
     if call.waits {
         if r.is_err() {
@@ -94,7 +91,7 @@ fn queue(
         r = r.and(zcopy::send::await_read(sk, lock, message, 0, &mut timeout));
     }
     if r.is_ok() {
-        call.has_sent(sk, size, start);
+        call.has_sent(sk);
     }
     r
 }
