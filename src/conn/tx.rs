@@ -6,19 +6,39 @@ use super::send_queue::LARGE_CHUNK;
 use super::stats;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
-use super::zcopy::ahead::NextTx;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ENOTCONN};
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::trace;
-use crate::transport::{SendWr, Status};
+use crate::transport::{BlockSpan, SendWr, Status};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
 /// Number of messages of which one is signaled; the last of a batch is always signaled.
 const SIGNAL_EVERY: u32 = 8;
+
+/// Next part of the stream to send.
+pub(crate) struct NextTx {
+    /// Number of bytes in this part of the stream.
+    pub(crate) unsent: usize,
+    /// Maximum number of bytes in one message.
+    pub(crate) limit: usize,
+    /// Set if more bytes, not counted in `unsent`, follow this part.
+    pub(crate) more: bool,
+    /// Block to advertise after these bytes.
+    pub(crate) source: Option<Block>,
+    /// Memory and cookie of the part's bytes, if they are the rest of a block.
+    pub(crate) rest: Option<(BlockSpan, u64)>,
+}
+
+impl NextTx {
+    pub(crate) fn is_of_block(&self) -> bool {
+        self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
+    }
+}
+
 impl Connection {
     /// Sends all messages that may be sent. `zcopy` is true if blocks of program memory are queued.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups, zcopy: bool) {
@@ -98,6 +118,21 @@ impl Connection {
     /// Returns true if a reader is waiting and has read everything.
     fn reader_waits(&self, sk: &SdpSock) -> bool {
         self.rx.unread.bytes() == 0 && sk.data().readers.load(Relaxed) > 0
+    }
+
+    #[inline]
+    fn ahead(&mut self, zcopy: bool) -> NextTx {
+        let mut ahead = NextTx {
+            unsent: self.tx.unsent(),
+            limit: self.tx.contiguous(),
+            more: false,
+            source: None,
+            rest: None,
+        };
+        if zcopy {
+            self.check_blocks(&mut ahead);
+        }
+        ahead
     }
 
     /// Returns the message to post and the stream bytes for it, or the reason to hold back.

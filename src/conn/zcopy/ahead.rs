@@ -2,33 +2,14 @@
 
 //! Order of stream bytes and blocks: bytes queued before a block, the advert, and the unread rest.
 
+use super::super::tx::NextTx;
 use super::super::{Connection, Wakeup, Wakeups};
 use super::tx_blocks::{Next, Rest};
 use super::{by_read, by_write, Posted, REST};
-use crate::protocol::{Block, Outgoing};
+use crate::protocol::Outgoing;
 use crate::sys::time::jiffies;
 use crate::transport::{BlockSpan, SendWr, Transfer};
 use kernel::prelude::*;
-
-/// Next part of the stream to send.
-pub(crate) struct NextTx {
-    /// Number of bytes in this part of the stream.
-    pub(crate) unsent: usize,
-    /// Maximum number of bytes in one message.
-    pub(crate) limit: usize,
-    /// Set if more bytes, not counted in `unsent`, follow this part.
-    pub(crate) more: bool,
-    /// Block to advertise after these bytes.
-    pub(crate) source: Option<Block>,
-    /// Memory and cookie of the part's bytes, if they are the rest of a block.
-    pub(crate) rest: Option<(BlockSpan, u64)>,
-}
-
-impl NextTx {
-    pub(crate) fn is_of_block(&self) -> bool {
-        self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
-    }
-}
 
 impl Rest<'_, Posted> {
     fn span(&self) -> BlockSpan {
@@ -50,22 +31,8 @@ impl Connection {
         self.tx.queued().saturating_add(detached)
     }
 
-    #[inline]
-    pub(crate) fn ahead(&mut self, zcopy: bool) -> NextTx {
-        let mut ahead = NextTx {
-            unsent: self.tx.unsent(),
-            limit: self.tx.contiguous(),
-            more: false,
-            source: None,
-            rest: None,
-        };
-        if zcopy {
-            self.check_blocks(&mut ahead);
-        }
-        ahead
-    }
-
-    fn check_blocks(&mut self, ahead: &mut NextTx) {
+    /// Limits the next part of the stream to the bytes before the next block, or to that block.
+    pub(crate) fn check_blocks(&mut self, ahead: &mut NextTx) {
         let Some((next, at)) = self.zcopy.blocks.next() else {
             return;
         };

@@ -36,7 +36,7 @@
 //! [`crate::transport`] describes the owner of the pages at each step.
 
 mod advert;
-pub(crate) mod ahead;
+mod ahead;
 pub(crate) mod detached;
 pub(crate) mod local;
 pub(crate) mod memory;
