@@ -64,8 +64,8 @@ use crate::protocol::{self, Records, Stall};
 use crate::sys::net::netns::PerNet;
 use crate::sys::net::params::Params;
 use crate::sys::net::sock::{Sock, UnderLock};
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{Endpoint, SendCompletion};
+use crate::sys::time::{milliseconds, Jiffies};
+use crate::transport::Endpoint;
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -73,8 +73,6 @@ use kernel::sync::{Arc, SetOnce, SpinLock};
 
 /// Initial number of receive buffers of a connection.
 pub(crate) const FIRST_WINDOW: u16 = 8;
-/// Maximum number of completions handled under one hold of the lock.
-const BUDGET: u32 = 64;
 /// Time after which a sender without memory retries; TCP waits up to 200 ms.
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
@@ -308,83 +306,6 @@ impl Connection {
     /// Returns true if bytes can still be sent and received.
     pub(crate) fn connected(&self) -> bool {
         self.endpoint.is_some() && self.protocol.is_some()
-    }
-
-    /// Makes all possible progress.
-    fn run(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        self.poll(sk, wakeups);
-        self.note_memory(sk);
-    }
-
-    fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        self.take_events(sk, wakeups);
-        let mut budget = 0..BUDGET;
-        while self.connected() {
-            while !budget.is_empty() {
-                let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_receive()) else {
-                    break;
-                };
-                budget.next();
-                self.stats.receive_completions += 1;
-                self.received(sk, c, wakeups);
-            }
-            // only socket calls add blocks: if no block is posted now, this loop posts none
-            let zcopy = self.zcopy.has_posted();
-            if zcopy {
-                // Saves a pass if invalidations complete at once. `transmit` gets an error again.
-                let _ = self.end_access();
-            }
-            self.poll_send(sk, wakeups);
-            if zcopy {
-                self.retire_blocks(sk, wakeups);
-                self.check_for_writers(sk);
-                self.check_collection(sk);
-            }
-            self.refill(sk, wakeups);
-            self.transmit(sk, wakeups, zcopy);
-            let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
-            if budget.is_empty() {
-                // a worker continues later, so that other tasks get the lock and the processor
-                sk.schedule(JOB_PROGRESS);
-                break;
-            }
-            if self.is_polled(sk) {
-                break;
-            }
-            let armed = self.arm(waits);
-            let unfinished = waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
-            if sk.data().events.set_unfinished(unfinished) {
-                self.take_events(sk, wakeups);
-            } else if armed {
-                break;
-            }
-            budget.next(); // a device may report completions for a while and deliver none
-        }
-    }
-
-    fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        while let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_send()) {
-            self.completed(sk, c, wakeups);
-        }
-    }
-
-    #[inline(never)] // most polls find no send completion, and save the registers of this function
-    fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
-        self.stats.send_completions += 1;
-        match c {
-            SendCompletion::Sent { cookie } => {
-                self.tx.complete(cookie & !FIN);
-                if cookie & FIN != 0 {
-                    self.closing.fin_completed = true;
-                    self.check_fin(sk, wakeups);
-                }
-                self.alive.progress(jiffies());
-                self.has_space_again(sk, wakeups);
-            }
-            SendCompletion::Failed { status } => self.failed(sk, status, wakeups),
-            SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
-            SendCompletion::Ended { cookie } => self.access_ended(cookie, wakeups),
-        }
     }
 
     /// Notifies waiting callers and pollers once the send queue has space again.

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Polls and arms the completion queues.
+//! A turn of a connection: polls the completion queues, makes all possible progress, and arms the
+//! queues.
 
 use super::wakeups::Wakeups;
-use super::{Connection, SdpSock};
+use super::{Connection, SdpSock, FIN, JOB_PROGRESS};
 use crate::protocol::Stall;
 use crate::sys::net::sock::State;
-use crate::transport::Arming;
+use crate::sys::time::jiffies;
+use crate::transport::{Arming, SendCompletion};
+
+/// Maximum number of completions handled under one hold of the lock.
+const BUDGET: u32 = 64;
 
 /// State of polling a connection's completion queues.
 pub(crate) struct Polling {
@@ -35,6 +40,83 @@ impl SdpSock {
 }
 
 impl Connection {
+    /// Makes all possible progress.
+    pub(super) fn run(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        self.poll(sk, wakeups);
+        self.note_memory(sk);
+    }
+
+    fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        self.take_events(sk, wakeups);
+        let mut budget = 0..BUDGET;
+        while self.connected() {
+            while !budget.is_empty() {
+                let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_receive()) else {
+                    break;
+                };
+                budget.next();
+                self.stats.receive_completions += 1;
+                self.received(sk, c, wakeups);
+            }
+            // only socket calls add blocks: if no block is posted now, this loop posts none
+            let zcopy = self.zcopy.has_posted();
+            if zcopy {
+                // Saves a pass if invalidations complete at once. `transmit` gets an error again.
+                let _ = self.end_access();
+            }
+            self.poll_send(sk, wakeups);
+            if zcopy {
+                self.retire_blocks(sk, wakeups);
+                self.check_for_writers(sk);
+                self.check_collection(sk);
+            }
+            self.refill(sk, wakeups);
+            self.transmit(sk, wakeups, zcopy);
+            let waits = self.waits_for_completion(sk) || zcopy && self.zcopy.is_busy();
+            if budget.is_empty() {
+                // a worker continues later, so that other tasks get the lock and the processor
+                sk.schedule(JOB_PROGRESS);
+                break;
+            }
+            if self.is_polled(sk) {
+                break;
+            }
+            let armed = self.arm(waits);
+            let unfinished = waits || self.is_unfinished(sk) || zcopy && self.zcopy.has_detached();
+            if sk.data().events.set_unfinished(unfinished) {
+                self.take_events(sk, wakeups);
+            } else if armed {
+                break;
+            }
+            budget.next(); // a device may report completions for a while and deliver none
+        }
+    }
+
+    fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        while let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_send()) {
+            self.completed(sk, c, wakeups);
+        }
+    }
+
+    #[inline(never)] // most polls find no send completion, and save the registers of this function
+    fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
+        self.stats.send_completions += 1;
+        match c {
+            SendCompletion::Sent { cookie } => {
+                self.tx.complete(cookie & !FIN);
+                if cookie & FIN != 0 {
+                    self.closing.fin_completed = true;
+                    self.check_fin(sk, wakeups);
+                }
+                self.alive.progress(jiffies());
+                self.has_space_again(sk, wakeups);
+            }
+            SendCompletion::Failed { status } => self.failed(sk, status, wakeups),
+            SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
+            SendCompletion::Ended { cookie } => self.access_ended(cookie, wakeups),
+        }
+    }
+
     /// Arms the receive notification and, if `wait_sent`, the send notification. Returns false if a
     /// completion arrived before the arming.
     pub(super) fn arm(&mut self, wait_sent: bool) -> bool {
