@@ -93,7 +93,7 @@ pub(crate) struct Transition {
 }
 
 /// State of closing that the socket's state does not show.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Closing {
     orphaned: bool,
     /// Set once the SEND of the DisConn has completed.
@@ -105,15 +105,6 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    pub(crate) const fn new() -> Self {
-        Closing {
-            orphaned: false,
-            fin_completed: false,
-            fin_acked: false,
-            teardown: false,
-        }
-    }
-
     pub(crate) fn renew(&mut self) {
         (self.fin_completed, self.fin_acked, self.teardown) = (false, false, false);
     }

@@ -24,6 +24,7 @@ const MOST_RESETS: u8 = 4;
 const STALE_TIME: Jiffies = seconds(24);
 
 /// Address resolver and CM link of a connection. Protected by the connection's spinlock.
+#[derive(Default)]
 pub(crate) struct Cm {
     /// CM link of the connection request or reply.
     pub(crate) link: Option<Arc<CmLink<SdpSock>>>,
@@ -69,19 +70,6 @@ impl Detached {
 }
 
 impl Cm {
-    pub(super) const fn new() -> Self {
-        Cm {
-            link: None,
-            resolver: None,
-            repeated: None,
-            target: None,
-            since: 0,
-            stale: 0,
-            mtu_steps: 0,
-            resets: 0,
-        }
-    }
-
     /// Starts resolving the peer's address, for connect(2).
     pub(crate) fn search(&mut self, to: Address, resolver: Option<Arc<Resolver<SdpSock>>>) {
         (self.target, self.since) = (Some(to), jiffies());

@@ -14,20 +14,12 @@ use crate::transport::{Arming, SendCompletion};
 const BUDGET: u32 = 64;
 
 /// State of polling a connection's completion queues.
+#[derive(Default)]
 pub(crate) struct Polling {
     /// Number of callers that poll instead of waiting for a notification.
     callers: u32,
     /// True if the receive notification is armed ([`Arming::Armed`]) and has not fired since.
     pub(super) armed: bool,
-}
-
-impl Polling {
-    pub(super) const fn new() -> Self {
-        Polling {
-            callers: 0,
-            armed: false,
-        }
-    }
 }
 
 impl SdpSock {

@@ -193,7 +193,7 @@ pub(crate) fn read(
 /// Waits until the READs are complete and a `SOCK_SEQPACKET` message has arrived, or the connection
 /// is lost. Only a fatal signal ends the wait earlier, after a delay.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
-    let mut dying = FatalSignal::new();
+    let mut dying = FatalSignal::default();
     loop {
         let seq = sk.event_seq();
         let waits = sk.with(|c| {

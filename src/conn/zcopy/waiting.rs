@@ -13,6 +13,7 @@ const DYING_TIME: Jiffies = milliseconds(1000);
 
 /// State of a call with memory in use after a fatal signal. Bytes sent before the signal must
 /// arrive, as in TCP. A reset would drop even bytes that the peer is reading.
+#[derive(Default)]
 pub(super) struct FatalSignal {
     since: Option<Jiffies>,
     /// Set after the timeout, when the caller checks once more for an event during the sleep.
@@ -20,13 +21,6 @@ pub(super) struct FatalSignal {
 }
 
 impl FatalSignal {
-    pub(super) const fn new() -> Self {
-        FatalSignal {
-            since: None,
-            late: false,
-        }
-    }
-
     pub(super) fn has_begun(&self) -> bool {
         self.since.is_some()
     }
@@ -85,7 +79,7 @@ impl Waiting {
             since: jiffies(),
             patience,
             taken_back: None,
-            dying: FatalSignal::new(),
+            dying: FatalSignal::default(),
         }
     }
 

@@ -364,7 +364,7 @@ const TABLE: &[Row] = &[
 
 /// Returns a connection in one of four situations.
 fn end(orphaned: bool, begun: bool) -> End {
-    let mut end = End::new();
+    let mut end = End::default();
     if begun {
         end.on(Established, CloseEvent::Failed);
         assert!(end.has_begun());
