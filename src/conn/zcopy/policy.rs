@@ -12,7 +12,7 @@
 //!    leaves the processor to other tasks.
 //! 5. A new connection starts with the typical ratio of its kind of device ([`Kind`]).
 //! 6. The connection measures the time of its calls. After [`FIRST_REST`] bytes, a few sends try
-//! the other method.
+//!    the other method.
 //! 7. The ratio after a trial is the mean of the old ratio and the trial's ratio.
 //! 8. While trials change nothing, the distance between two trials grows fourfold each time, so
 //!    that trials cost little. A trial that changes the method is verified soon.
