@@ -45,7 +45,7 @@ ALLOW_ERROR_INJECTION(ib_map_mr_sg, ERRNO);
  * the polled completion.)
  */
 
-/* Added to a key, gives an index that is not in use. */
+/* A key XORed with this number has an index that is not in use. */
 #define ASTRAY 0xffff0000
 
 union request {

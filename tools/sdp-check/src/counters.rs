@@ -79,7 +79,8 @@ pub fn faults(name: &str, gained: &[(String, u64)]) -> Check {
     }
     Check::fail(name, all.join(", ")).because(
         "the fabric lost packets or the link, or one end broke a rule of SDP",
-        "check the counters of the devices in the report (and ethtool -S), and send the report in",
+        "check the counters of the devices in the report (and ethtool -S), \
+         and send the report to the maintainers",
     )
 }
 

@@ -7,6 +7,9 @@ use crate::numbers::Numbers;
 use crate::path::Path;
 use crate::verdict::Check;
 
+/// Remedy for a fault of the module.
+const REPORT: &str = "send the report to the maintainers";
+
 /// Formats `n` bytes for people.
 fn size(n: u64) -> String {
     match n {
@@ -47,13 +50,15 @@ fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String,
     {
         return (
             "the sender has offered nothing: the adapter's limits, or no memory keys".into(),
-            "send the report in".into(),
+            REPORT.into(),
         );
     }
     (
         "calls that never overlapped (a very slow or busy host), or an adapter that refuses zero copy"
             .into(),
-        "try again with more --seconds; if the failure remains, send the report in".into(),
+        "try again with more --seconds; if the failure remains, \
+         send the report to the maintainers"
+            .into(),
     )
 }
 
@@ -129,14 +134,13 @@ pub fn path(
     match path {
         Path::Copied | Path::Either if copied_not > 0 => {
             Check::fail(name, format!("{} were not copied", size(copied_not)))
-                .because("SDP_ZCOPY_THRESH 0 had no effect", "send the report in")
+                .because("SDP_ZCOPY_THRESH 0 had no effect", REPORT)
         }
         Path::Copied | Path::Either => {
             let counted = (sender.get("tx_bytes"), receiver.get("rx_bytes"));
             if counted != (sent, sent) {
                 let found = format!("{sent} bytes were sent, SDP counts {counted:?}");
-                return Check::fail(name, found)
-                    .because("SDP's counters are wrong", "send the report in");
+                return Check::fail(name, found).because("SDP's counters are wrong", REPORT);
             }
             Check::pass(name, format!("{}, right, by SDP over RDMA", size(sent)))
         }
@@ -187,7 +191,7 @@ pub fn failure(name: &str, error: &str) -> Check {
     if error.contains("WRONG DATA") {
         return check.because(
             "bytes were changed, lost or exchanged on the way: adapter, IOMMU, or the module",
-            "do not use SDP on these hosts; send the report in",
+            "do not use SDP on these hosts; send the report to the maintainers",
         );
     }
     let saying = |e: i32| error.contains(&format!("(os error {e})"));
@@ -214,7 +218,8 @@ pub fn failure(name: &str, error: &str) -> Check {
     if error.starts_with("connect:") && refused.into_iter().any(saying) {
         return check.because(
             "the adapter's driver cannot create the objects of a connection, or memory, queue pairs or sockets are used up",
-            "send the report in; if run as root, it has the requests to the driver and the adapter's limits",
+            "send the report to the maintainers; if run as root, the report has the requests to the driver \
+             and the adapter's limits",
         );
     }
     if error.starts_with("connect:") {
@@ -232,7 +237,8 @@ pub fn failure(name: &str, error: &str) -> Check {
     }
     check.because(
         "the connection failed on the way: see the kernel's log and the counters in the report",
-        "send the report in; run sdp-check as root at both hosts, so that the report has the log",
+        "send the report to the maintainers; run sdp-check as root at both hosts, \
+         so that the report has the log",
     )
 }
 

@@ -46,9 +46,10 @@ pub fn find(names: bool) -> Facts {
     let mut facts = Facts::default();
     let Some(records) = read() else {
         let check = Check::skip("kernel log", "only root may read it");
-        facts
-            .checks
-            .push(check.because("", "run sdp-check as root, or send in the output of dmesg"));
+        facts.checks.push(check.because(
+            "",
+            "run sdp-check as root, or send the output of dmesg to the maintainers",
+        ));
         return facts;
     };
     let words = words(devices::CLASS.as_ref());
@@ -168,7 +169,7 @@ fn judged(complaints: &[&str]) -> Check {
     let found = format!("{} warnings name ib_sdp: {first}", complaints.len());
     Check::fail("kernel log", found).because(
         "a fault of the module",
-        "send the report in, with the output of dmesg",
+        "send the report to the maintainers, with the output of dmesg",
     )
 }
 

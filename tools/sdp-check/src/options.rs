@@ -18,8 +18,8 @@ pub const MOST_SECONDS: u64 = 600;
     long_about = "Check RDMA devices, and every path of SDP to another host.
 
 On one host `sdp-check --serve`, on the other `sdp-check HOST`, where HOST is an address of the \
-first one's RDMA adapter; without HOST this host alone is looked at. Each check says PASS, FAIL or \
-SKIP, and a file has the report to send in. \
+first one's RDMA adapter; without HOST the program checks this host alone. Each check says PASS, \
+FAIL or SKIP. The program writes a report that you can send to the maintainers. \
 Whoever reaches the port of --serve can have it run checks, so stop it when you are done."
 )]
 pub struct Options {

@@ -315,8 +315,8 @@ def ofed_answers_late(e):
 @case(reference=False, families=("v4",), timeout=90)
 def killed(e):
     """A sender is killed while the peer reads its advert: the READ ends, and the bytes read count
-    as sent, as on TCP. The READ has one second to end. A slow machine may need more than one
-    second, so one success is enough."""
+    as sent, as on TCP. The module waits one second for the READ to end. A slow machine may need
+    more than one second, so one success is enough."""
     bed = raw.Bed(e)
     memory, into = Memory(SIZE).fill(1), Memory(SIZE)
     for _ in range(8):

@@ -147,8 +147,8 @@ def answers_wrongly(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def reads_on(e):
-    """A peer has refused the blocks, but still reports and reads them. The late reports have no
-    effect, and the peer's READs fail once the victim may write to the memory."""
+    """A peer has refused the blocks, but still reports and reads them. The reports after the
+    refusal have no effect, and the peer's READs fail once the victim may write to the memory."""
     bed = raw.Bed(e)
     for at_once in (False, True):
         victim = Victim(e, bed, at_once)
