@@ -91,7 +91,7 @@ def urgent(e):
         e.until(lambda: select.select([], [], [far], 0)[2], "the urgent byte")
         e.until(lambda: len(far.recv(100, socket.MSG_PEEK)) >= 3, "bytes")
         e.note(f"before, {inline}", (calls.splice(far, writer, 100), os.read(reader, 100)))
-        if not netns.is_one():   # where recv(2) copies to the pipe of splice(2)
+        if not netns.is_one():   # a local connection copies the bytes for splice(2), as for recv(2)
             far.setblocking(False)
             e.note(f"at the mark without waiting, {inline}", e.error(calls.splice, far, writer, 100))
             far.setblocking(True)

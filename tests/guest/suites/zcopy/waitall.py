@@ -124,7 +124,7 @@ def two_readers(e):
                 word, = struct.unpack_from("=Q", view, place)
                 if word < behind:
                     e.check(False, f"word {word} comes before word {behind}")
-                # compares one block at a time if it is contiguous
+                # compares a whole block at once if the block's bytes are consecutive, else one word
                 block = bytes(view[place:place + BLOCK])
                 size = len(block) if block == words[word * 8:word * 8 + len(block)].tobytes() else 8
                 e.check(1 not in seen[word:word + size // 8], f"word {word} was given twice")

@@ -71,8 +71,8 @@ pub(super) struct Blocks {
     pub(super) away: Vec<(u64, usize)>,
     /// Results of completed blocks: see [`Node::ways`](crate::node::Node::ways).
     pub(super) ways: [u64; 5],
-    /// Set while a call waits for its blocks. The value is the number of the call's bytes to be
-    /// copied after all.
+    /// Set while a call waits for its blocks. The value is the number of the call's bytes that no
+    /// block transferred and that have to be copied.
     pub(super) call: Option<u64>,
 }
 
