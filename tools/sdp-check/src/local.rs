@@ -163,7 +163,7 @@ impl Facts {
         self.checks.push(match link.running {
             true => Check::pass(&name, format!("up, MTU {}", link.mtu)),
             false => Check::fail(&name, "not running").because(
-                "no cable, a switch's port that is down, or not up",
+                "no cable, a switch's port that is down, or an interface that is down",
                 format!("ip link set {} up", link.name),
             ),
         });

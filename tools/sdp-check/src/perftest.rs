@@ -18,7 +18,7 @@ pub struct Gid {
     pub index: String,
 }
 
-/// Maximum time that a program may prepare.
+/// Maximum time from a program's start until it is ready.
 const READY: Duration = Duration::from_secs(30);
 /// Maximum number of messages.
 pub const MOST: u64 = 200_000;

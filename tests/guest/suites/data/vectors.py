@@ -179,8 +179,9 @@ def timeouts(e):
     for _ in range(20):
         e.fill(near)
         start = time.monotonic()
+        # the send succeeds only if a buffer has grown; buffers must not grow for ever
         sent = e.error(calls.send, near, b"x" * 100000)
-        if sent != "ok":        # otherwise a buffer has grown, which must not continue for ever
+        if sent != "ok":
             break
     e.waited(start, 0.2, "send")
     e.note("send", sent)

@@ -91,7 +91,7 @@ def afterwards(e):
             e.equal(task.result(), SIZE, "the call has returned")
             keys = {advert.key}
             if ending == "again":
-                # advertises the same memory again
+                # the victim advertises the same memory five more times
                 for _ in range(5):
                     task = e.task(e.outcome, victim.send, memory.map)
                     now = attacker.expect(SRCAVAIL)
