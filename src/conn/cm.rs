@@ -64,7 +64,7 @@ impl Detached {
     /// Drops the detached objects. Context: process, without the locks that upcalls take.
     pub(crate) fn destroy(self) {
         if let Some(link) = self.local {
-            link.peer().disconnected(link.id(), true);
+            link.peer.disconnected(link.id, true);
         }
     }
 }
@@ -131,7 +131,7 @@ impl SdpSock {
     pub(super) fn fin_arrives(&self, link: LinkId) {
         let mut c = self.connection();
         let (connection, wakeups, sk) = c.split();
-        let link = connection.living_link().filter(|l| l.id() == link);
+        let link = connection.living_link().filter(|l| l.id == link);
         let arrived = link.is_some_and(|l| l.has_arrived());
         if arrived && !connection.closing.fin_acked {
             connection.fin_acked(sk, wakeups);
@@ -147,7 +147,7 @@ impl Connection {
 
     /// Returns true if the link belongs to the current connection.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
-        self.cm.is_of(link) || self.living_link().is_some_and(|l| l.id() == link)
+        self.cm.is_of(link) || self.living_link().is_some_and(|l| l.id == link)
     }
 
     /// Returns true if neither a connection nor an attempt to connect is left.
@@ -180,7 +180,7 @@ impl SdpSock {
     pub(super) fn start_disconnect(&self) {
         let (link, local) = {
             let c = self.connection();
-            let local = c.living_link().map(|l| l.id());
+            let local = c.living_link().map(|l| l.id);
             if (c.cm.link.is_some() || local.is_some()) && !c.closing.has_begun() {
                 // the socket has another connection already
                 return;
@@ -199,10 +199,10 @@ impl SdpSock {
         let Some(link) = self.with(|c| c.living_link().cloned()) else {
             return;
         };
-        self.fin_arrives(link.id());
-        let peer = link.peer();
+        self.fin_arrives(link.id);
+        let peer = &link.peer;
         let mut c = peer.connection();
-        if c.is_of(link.id()) {
+        if c.is_of(link.id) {
             let (connection, wakeups, _) = c.split();
             connection.take_fin(peer, wakeups);
         }

@@ -85,7 +85,7 @@ fn present(sk: &SdpSock, ifindex: u32) -> Verdict {
 /// `ECONNABORTED`: the requester has aborted this attempt. `ENOMEM`: out of memory.
 fn join(sk: &SdpSock, child: &SdpSock, slot: &BacklogSlot) -> Result<LinkId> {
     let [mine, theirs] = LocalEnd::pair(sk, child)?;
-    let id = mine.link.id();
+    let id = mine.link.id;
     let (own_most, peer_most) = (setup::max_message(sk), setup::max_message(child));
     {
         let mut c = child.connection();

@@ -6,27 +6,44 @@ use super::receive_call::{Call, NextBytes};
 use crate::conn::local::{LocalEnd, Special};
 use crate::conn::unread::Urgent;
 use crate::conn::SdpSock;
+use crate::sys::bindings as c;
 use crate::sys::byte_queue::Found;
 use crate::sys::errno::EFAULT;
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Flag, Locked};
 use kernel::prelude::*;
 
-impl Call<'_> {
-    /// Counts the call, and copies the available bytes.
-    #[inline]
-    pub(super) fn begin_local(
-        &mut self,
-        end: &mut LocalEnd,
-        to: &mut RecvMsg<'_>,
-    ) -> Result<NextBytes> {
-        end.link.count_receive();
-        self.inq |= end.link.has(Special::Inq);
-        self.take(end, to)
-    }
+/// Flags of calls that [`at_once`] does not receive.
+const NOT_AT_ONCE: u32 = c::MSG_OOB | c::MSG_PEEK | c::MSG_TRUNC;
 
+/// Receives the bytes of a call at once, if they are in one segment and no option or flag needs
+/// more. `None`: the call has to be received by [`Call::take`].
+#[inline]
+pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Option<usize> {
+    let (flags, len) = (to.flags(), to.space());
+    let has_option = sk.peek_offset() >= 0 || to.wants_rest() || end.link.has(Special::Inq);
+    if flags & NOT_AT_ONCE != 0 || has_option {
+        return None;
+    }
+    let Found::Bytes(bytes) = end.reader.at(0) else {
+        return None;
+    };
+    let bytes = bytes.get(..len).unwrap_or(bytes);
+    let n = bytes.len();
+    let is_all = || flags & c::MSG_WAITALL == 0 && n >= sk.rcvlowat() && n == end.link.readable();
+    if n == 0 || n < len && !is_all() || end.link.mark() != 0 {
+        return None;
+    }
+    let given = to.give(bytes);
+    if given > 0 {
+        end.link.count_call(false);
+        end.consume(given);
+    }
+    (given > 0).then_some(given)
+}
+
+impl Call<'_> {
     /// Copies the available bytes, up to the urgent mark.
-    #[inline]
     pub(super) fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
         while self.left() > 0 {
             let position = end.reader.position() as u64;

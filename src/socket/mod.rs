@@ -80,12 +80,12 @@ impl Family for Socket {
         accept: listen::accept,
         poll: poll::poll,
         send: |sk, message| match sk.is_seqpacket() {
-            true => seqpacket::send(sk, message),
+            true => sk.charged(|| seqpacket::send(sk, message)),
             false => send::send(sk, message),
         },
         splice_eof: send::announced_no_more,
         receive: |sk, to| match sk.is_seqpacket() {
-            true => seqpacket::receive(sk, to),
+            true => sk.charged(|| seqpacket::receive(sk, to)),
             false => receive::receive(sk, to),
         },
         splice: |sk, to, nowait| match sk.is_seqpacket() {

@@ -4,6 +4,7 @@
 
 use super::local_receive;
 use super::receive_call::{ended, Call, NextBytes};
+use crate::conn::local::Special;
 use crate::conn::unread::Urgent;
 use crate::conn::zcopy;
 use crate::conn::{Connection, SdpSock};
@@ -15,9 +16,20 @@ use crate::sys::pages::Memory;
 use kernel::prelude::*;
 
 /// recvmsg(2).
+#[inline]
 pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
-    let flags = to.flags();
     let mut lock = sk.lock();
+    let local = sk.local_end(&mut lock);
+    match local.and_then(|end| local_receive::at_once(sk, end, to)) {
+        Some(n) => Ok(n),
+        None => sk.charged(|| receive_parts(sk, lock, to)),
+    }
+}
+
+/// Receives the bytes of a call part by part.
+#[inline(never)] // keeps its registers out of calls that receive at once
+fn receive_parts(sk: &SdpSock, mut lock: Locked<'_>, to: &mut RecvMsg<'_>) -> Result<usize> {
+    let flags = to.flags();
     if sk.state() == State::Listen {
         return Err(ENOTCONN.into());
     }
@@ -45,16 +57,11 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         let position = sk.connection().unread().position();
         call.peeked = position.wrapping_add(offset as u64);
     }
-    let found = match sk.local_end(&mut lock) {
-        Some(end) => call.begin_local(end, to),
-        None => Ok(NextBytes::Nothing),
-    };
-    let r = match found {
-        Ok(NextBytes::Mark) => Ok(()),
-        Ok(_) if call.copied > 0 && call.copied >= target => Ok(()),
-        Ok(_) => call.run(&mut lock, to, target, timeout),
-        Err(e) => Err(e),
-    };
+    if let Some(end) = sk.local_end(&mut lock) {
+        end.link.count_call(false);
+        call.inq |= end.link.has(Special::Inq);
+    }
+    let r = call.run(&mut lock, to, target, timeout);
     if offset >= 0 {
         let by = call.copied as isize;
         sk.move_peek_offset(if call.peek { by } else { by.wrapping_neg() });

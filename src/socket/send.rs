@@ -19,28 +19,35 @@ use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 
 /// sendmsg(2).
+#[inline]
 pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
+    let mut lock = sk.lock();
+    let local = sk.local_end(&mut lock);
+    if local.is_some_and(|end| local_send::at_once(sk, end, message)) {
+        return Ok(message.taken());
+    }
+    sk.charged(|| send_parts(sk, lock, message))
+}
+
+/// Sends the bytes of a call part by part.
+#[inline(never)] // keeps its registers out of calls that send at once
+fn send_parts(sk: &SdpSock, mut lock: Locked<'_>, message: &mut SendMsg<'_>) -> Result<usize> {
     let flags = message.flags();
     if flags & c::MSG_FASTOPEN != 0 {
         return Err(EOPNOTSUPP.into());
     }
-    let mut lock = sk.lock();
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
     if let Err(e) = wait_connected(sk, &mut lock, &mut timeout) {
         return Err(sk.stream_error(e, flags));
     }
     let notice = ZerocopyCompletion::begin(message, sk)?;
     let local = sk.local_end(&mut lock);
-    let is_local = local.is_some();
-    let (r, copied) = match local.and_then(|end| local_send::begin(sk, end, message)) {
-        Some(r) => (r, true),
-        None => {
-            let mut call = Call::new(notice.as_ref(), is_local);
-            let r = queue(sk, &mut lock, message, &mut call, timeout);
-            (r, call.copied)
-        }
-    };
-    let sent = message.taken();
+    let mut call = Call::new(notice.as_ref(), local.is_some());
+    if let Some(end) = local {
+        end.link.count_call(true);
+    }
+    let r = queue(sk, &mut lock, message, &mut call, timeout);
+    let (copied, sent) = (call.copied, message.taken());
     if let Some(notice) = notice.filter(|_| sent > 0) {
         notice.sent(copied);
     }
@@ -63,16 +70,15 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
 /// Errors: `EPIPE`: no connection. `EAGAIN`: the call must not wait.
 #[inline]
 pub(super) fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
-    while !matches!(sk.state(), State::Established | State::CloseWait) {
+    loop {
         let seq = sk.event_seq();
         match sk.state() {
-            State::Established | State::CloseWait => {}
+            State::Established | State::CloseWait => return Ok(()),
             State::SynSent | State::SynRecv if *timeout == 0 => return Err(EAGAIN.into()),
             State::SynSent | State::SynRecv => *timeout = sk.wait(lock, seq, *timeout)?,
             _ => return Err(EPIPE.into()),
         }
     }
-    Ok(())
 }
 
 /// Sends the call's bytes. On a local connection, waits until the peer has read the uncopied bytes.

@@ -114,7 +114,7 @@ impl Rest<'_, '_> {
             return Err(EMSGSIZE.into());
         }
         match sk.local_end(lock) {
-            Some(end) => end.link.count_send(),
+            Some(end) => end.link.count_call(true),
             None => sk.with(|c| c.stats.send_calls += 1),
         }
         let worth = match self.notice {
@@ -344,7 +344,7 @@ fn take(
     }
     let fault = call.fault;
     match sk.local_end(lock) {
-        Some(end) => end.link.count_receive(),
+        Some(end) => end.link.count_call(false),
         None => {
             let mut c = sk.connection();
             c.stats.receive_calls += 1;

@@ -315,19 +315,16 @@ impl<B> Writer<B> {
 
     /// Publishes `n` bytes, and bytes held back. Returns true if the caller must notify the reader.
     #[must_use]
-    #[inline]
+    #[inline(always)] // in a small send
     pub(crate) fn publish(&mut self, n: usize) -> bool {
         self.filled = self.filled.wrapping_add_unsigned(n as u64);
         match core::mem::take(&mut self.holds) {
             false => self.queue.flow.wrote(n),
-            true => self.publish_all(),
+            true => {
+                self.queue.entries.lock().held = self.filled;
+                self.queue.publish_held() == Some(true)
+            }
         }
-    }
-
-    #[cold]
-    fn publish_all(&self) -> bool {
-        self.queue.entries.lock().held = self.filled;
-        self.queue.publish_held() == Some(true)
     }
 
     /// Adds the next `n` bytes; [`Writer::publish`] or [`Writer::rewind`] must follow.

@@ -122,13 +122,13 @@ impl Offered {
 pub(super) struct Blocks {
     /// Unused blocks of the sender; `None` once the sender's socket is closed.
     #[pin]
-    pool: SpinLock<Option<BlockPool>>,
+    pub(super) pool: SpinLock<Option<BlockPool>>,
     /// Number of unread blocks in the sender's memory. Written with the queue's lock held.
     count: Atomic<i32>,
     /// Number of unread bytes in the sender's memory.
     pinned: Atomic<i64>,
     /// Number of bytes that were read from the sender's memory.
-    direct: Atomic<u64>,
+    pub(super) direct: Atomic<u64>,
 }
 
 impl Blocks {
@@ -158,22 +158,6 @@ impl Blocks {
     pub(super) fn clear(&self) {
         self.count.store(0, Relaxed);
         self.pinned.store(0, Relaxed);
-    }
-
-    /// Runs `f` on the unused blocks, while the sender's socket is open.
-    pub(super) fn with_pool<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
-        let mut pool = self.pool.lock();
-        Option::as_mut(&mut pool).map(f)
-    }
-
-    /// Takes the unused blocks out, since the sender's socket is closed.
-    pub(super) fn close(&self) -> Option<BlockPool> {
-        self.pool.lock().take()
-    }
-
-    /// Returns the number of bytes read from the sender's memory, and so copied only once.
-    pub(super) fn direct(&self) -> u64 {
-        self.direct.load(Relaxed)
     }
 
     pub(super) fn add(&self, blocks: i32, bytes: i64) {

@@ -57,10 +57,10 @@ impl Direction {
 
 /// One end of a local connection. Context of the methods: any, unless stated otherwise.
 pub(crate) struct LocalLink {
-    id: LinkId,
+    pub(crate) id: LinkId,
     pub(super) outgoing: Arc<Direction>,
     pub(super) incoming: Arc<Direction>,
-    peer: ARef<SdpSock>,
+    pub(crate) peer: ARef<SdpSock>,
     /// Bits of [`Special`] for this end.
     special: Atomic<i32>,
     /// Number of send calls of this end. Written under the socket lock.
@@ -97,15 +97,6 @@ impl LocalLink {
         Ok(Arc::new(link, GFP_KERNEL)?)
     }
 
-    /// Returns the ID of the connection.
-    pub(crate) fn id(&self) -> LinkId {
-        self.id
-    }
-
-    pub(crate) fn peer(&self) -> &SdpSock {
-        &self.peer
-    }
-
     /// Returns the positions of the bytes that this end can read.
     pub(crate) fn unread(&self) -> Unread {
         let d = &self.incoming;
@@ -138,19 +129,14 @@ impl LocalLink {
             self.receives.load(Relaxed),
             self.outgoing.queue.flow().written() as u64,
             self.incoming.queue.flow().read() as u64,
-            self.outgoing.blocks.direct(),
-            self.incoming.blocks.direct(),
+            self.outgoing.blocks.direct.load(Relaxed),
+            self.incoming.blocks.direct.load(Relaxed),
         ]
     }
 
     /// Returns the position to which the peer has read.
     pub(crate) fn arrived(&self) -> i64 {
         self.outgoing.queue.flow().read()
-    }
-
-    /// Drops the memory that the queue keeps for the next bytes.
-    pub(super) fn shed(&self) {
-        self.outgoing.queue.shed();
     }
 
     /// Returns the number of bytes that this end can read now.
@@ -241,16 +227,11 @@ impl LocalLink {
         self.special.store(others | this, Relaxed);
     }
 
+    /// Counts a call of this end. Context: process, with the socket lock held.
     #[inline]
-    pub(crate) fn count_send(&self) {
-        let n = self.sends.load(Relaxed);
-        self.sends.store(n.wrapping_add(1), Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn count_receive(&self) {
-        let n = self.receives.load(Relaxed);
-        self.receives.store(n.wrapping_add(1), Relaxed);
+    pub(crate) fn count_call(&self, sends: bool) {
+        let calls = if sends { &self.sends } else { &self.receives };
+        calls.store(calls.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Ends this end's stream. The caller notifies the peer of the end.
@@ -275,13 +256,6 @@ impl LocalLink {
         }
     }
 
-    /// Notifies the peer's pollers of new bytes, at each write as in TCP (EPOLLET).
-    fn notify_pollers(&self) {
-        if SockCore::is_watched(&self.peer) {
-            self.peer.data_ready();
-        }
-    }
-
     /// Notifies the peer of new bytes. `waits` is true if a call of the peer waits.
     #[inline(always)] // a call would cost 1 % of a small send
     pub(crate) fn has_written(&self, waits: bool) {
@@ -292,7 +266,10 @@ impl LocalLink {
                 self.peer.schedule(JOB_ADMIT);
             }
         }
-        self.notify_pollers();
+        // at each write, as in TCP (EPOLLET)
+        if SockCore::is_watched(&self.peer) {
+            self.peer.data_ready();
+        }
         if self.outgoing.closed.load(Relaxed) {
             self.reject();
         }
@@ -302,7 +279,7 @@ impl LocalLink {
     #[cold]
     fn reject(&self) {
         let mut c = self.peer.connection();
-        if c.is_of(self.id()) {
+        if c.is_of(self.id) {
             c.close_on(CloseEvent::Reset, ECONNRESET);
         }
     }
@@ -343,7 +320,7 @@ impl LocalLink {
             self.peer.write_space();
         }
         if self.incoming.finished.load(Relaxed) {
-            self.peer.fin_arrives(self.id());
+            self.peer.fin_arrives(self.id);
         }
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct LocalEnd {
 
 impl LocalEnd {
     /// Consumes the next `n` bytes, and notifies the peer of the space.
-    #[inline]
+    #[inline(always)] // in a small receive
     pub(crate) fn consume(&mut self, n: usize) {
         if self.reader.consume(n) {
             self.link.has_read();
@@ -146,7 +146,7 @@ impl Connection {
     pub(crate) fn shed(&mut self) {
         self.tx.shed();
         if let Some(local) = &self.local {
-            local.link.shed();
+            local.link.outgoing.queue.shed();
         }
     }
 
@@ -190,7 +190,8 @@ impl SdpSock {
         let end = core::mem::replace(cell, LocalCell::Unknown);
         let unused = self.with(|c| c.local.as_mut().and_then(|l| l.end.take()));
         if let LocalCell::End(end) = &end {
-            drop(end.link.outgoing.blocks.close());
+            let pool = end.link.outgoing.blocks.pool.lock().take();
+            drop(pool);
         }
         drop((end, unused));
     }

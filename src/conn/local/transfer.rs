@@ -24,7 +24,7 @@ const ASIDE: usize = 16384;
 impl LocalLink {
     /// Runs `f` on the unused blocks of this end, while its socket is open.
     pub(crate) fn with_spares<R>(&self, f: impl FnOnce(&mut BlockPool) -> R) -> Option<R> {
-        self.outgoing.blocks.with_pool(f)
+        Option::as_mut(&mut self.outgoing.blocks.pool.lock()).map(f)
     }
 
     /// Returns true if the queue accepts another block.

@@ -416,7 +416,8 @@ unsafe extern "C" fn sendmsg<T: Family>(
         (call::<T>(socket), flags, control)
     };
     let sk = call.sk;
-    if let Some(tcp) = call.tcp() {
+    // a connected sock has chosen SDP
+    if let Some(tcp) = call.tcp().filter(|_| !sk.is_connected()) {
         let non_blocking = flags & c::MSG_DONTWAIT != 0;
         let side = match (T::OPS.dual.settled)(sk, sk.send_timeout(non_blocking)) {
             Ok(FallbackState::Both) if flags & c::MSG_FASTOPEN != 0 => {
@@ -431,20 +432,18 @@ unsafe extern "C" fn sendmsg<T: Family>(
             return unsafe { op!(tcp, sendmsg(message, len)) };
         }
     }
-    sk.charged(|| {
-        if control > 0 {
-            let cookie = &mut c::sockcm_cookie::default();
-            // SAFETY: The core passes valid arguments; the cookie lives during the call.
-            let e = unsafe { c::sock_cmsg_send(sk.raw(), message, cookie) };
-            if e < 0 {
-                return e;
-            }
+    if control > 0 {
+        let cookie = &mut c::sockcm_cookie::default();
+        // SAFETY: The core passes valid arguments; the cookie lives during the call.
+        let e = unsafe { c::sock_cmsg_send(sk.raw(), message, cookie) };
+        if e < 0 {
+            return e;
         }
-        // SAFETY: The core's message is valid; only this call uses the message from now on.
-        count((T::OPS.send)(sk, &mut unsafe {
-            SendMsg::from_raw(message)
-        }))
-    })
+    }
+    // SAFETY: The core's message is valid; only this call uses the message from now on.
+    count((T::OPS.send)(sk, &mut unsafe {
+        SendMsg::from_raw(message)
+    }))
 }
 
 unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
@@ -465,7 +464,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let (call, bits) = (unsafe { call::<T>(socket) }, flags as u32);
     let sk = call.sk;
-    if let Some(tcp) = call.tcp() {
+    if let Some(tcp) = call.tcp().filter(|_| !sk.is_connected()) {
         let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
             // calls with `MSG_OOB` or `MSG_ERRQUEUE` do not wait for the choice between SDP and TCP
             Ok((T::OPS.dual.chosen)(sk))
@@ -486,7 +485,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
     }
     // SAFETY: The core passes valid arguments.
     let mut to = unsafe { RecvMsg::from_raw(message, bits) };
-    count(sk.charged(|| (T::OPS.receive)(sk, &mut to)))
+    count((T::OPS.receive)(sk, &mut to))
 }
 
 unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {

@@ -123,6 +123,7 @@ impl<'a> SendMsg<'a> {
 
     /// Copies bytes until `to` is full or the call has no more bytes. May sleep in a page fault.
     /// Returns fewer bytes if the caller's memory cannot be read.
+    #[inline(always)] // in a small send
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
         let n = self.iter().copy_from_iter(to);
         self.taken = self.taken.saturating_add(n);

@@ -16,6 +16,12 @@ impl SockCore {
         State::from_raw(read_once!(self.__sk_common.skc_state))
     }
 
+    /// Returns true if the socket has an SDP connection by which it can still send.
+    #[inline]
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.state(), State::Established | State::CloseWait)
+    }
+
     /// Changes the state and triggers the kernel's `inet_sock_set_state` tracepoint.
     pub(crate) fn set_state(&self, s: State) {
         // SAFETY: `raw` is an inet_sock by the invariants, as the function requires.
