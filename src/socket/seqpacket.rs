@@ -286,8 +286,11 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
             zcopy::recv::refuse(sk);
         }
         if found || reads {
-            if let Some(n) = take(sk, &mut lock, to, reads)? {
-                return Ok(n);
+            match take(sk, &mut lock, to, reads) {
+                Ok(Some(n)) => return Ok(n),
+                Err(e) if e != ECONNRESET.into() => return Err(e),
+                // the message is lost with the connection, whose error is pending
+                _ => {}
             }
         }
         if (ended || timeout == 0) && !looked && !is_local {
@@ -339,10 +342,10 @@ fn take(
         (read, call.peek, call.at) = (n, false, 0);
     }
     call.visit(lock, fits.saturating_sub(read), None)?;
+    let fault = core::mem::replace(&mut call.fault, true);
     if !peek {
-        call.discard(lock, len.saturating_sub(fits))?;
+        call.visit(lock, len.saturating_sub(fits), None)?;
     }
-    let fault = call.fault;
     match sk.local_end(lock) {
         Some(end) => end.link.count_call(false),
         None => {
@@ -390,7 +393,7 @@ struct Take<'m, 'a> {
     peek: bool,
     /// Number of bytes that were visited and stay unread.
     at: usize,
-    /// Set once the caller's memory could not be written: the rest of the message is dropped.
+    /// Set once no byte more fits the caller's memory: the rest of the message is dropped.
     fault: bool,
 }
 
@@ -462,13 +465,5 @@ impl Take<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Drops the next `n` bytes.
-    fn discard(&mut self, lock: &mut Locked<'_>, n: usize) -> Result {
-        let before = core::mem::replace(&mut self.fault, true);
-        let r = self.visit(lock, n, None);
-        self.fault = before;
-        r
     }
 }

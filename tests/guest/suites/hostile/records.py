@@ -4,11 +4,12 @@ of peers without messages."""
 
 import socket
 
-from lib import consts, observe, raw
+from lib import calls, consts, observe, raw
 from lib.raw import DATA, DISCONN, MODECHANGE, OOB_PEND, OOB_PRES, PIPELINED, SENDSM, SRCAVAIL, avail, change, word
 from lib.registry import case
 
 from .. import seqpacket
+from .adverts import RESETS
 from .messages import LAST, aborts, nothing_left
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
@@ -117,6 +118,22 @@ def adverts(e):
     attacker.data(body)
     e.equal(victim.recv(2000), body, "the message after two adverts")
     echo(e, attacker, victim)
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def lost_read(e):
+    """The READ of a message fails: one call returns the error, and later calls the end."""
+    bed = Bed(e)
+    for size in (1000, 100000):
+        attacker, victim = bed.connect()
+        task = e.task(e.outcome, calls.recv, victim, size).wait_asleep("recvfrom")
+        attacker.data(word(size))
+        attacker.send(SRCAVAIL, avail(size, 1, 4096))
+        e.check(task.result() in RESETS, f"the call gives {task.result()}")
+        e.equal(e.outcome(victim.recv, size), b"", "the call after the error")
+        attacker.close()
+        victim.close()
     nothing_left(e, bed)
 
 

@@ -174,6 +174,27 @@ def closed(e):
     unpinned(e)
 
 
+@case(reference=False, timeout=60, hosts=(1, 2))
+def reset(e):
+    """A reset drops a message in the sender's memory. The reader gets the messages before, the
+    error once, and then the end."""
+    for flags in (0, PEEK):
+        near, far = ends(e)
+        near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        memory = Memory(SIZE).fill(5)
+        near.send(b"first")
+        e.equal(e.wait(far), "IN", "poll")
+        e.equal(calls.send_at(near, memory.address, SIZE, consts.MSG_ZEROCOPY), SIZE, "sent")
+        near.set(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        near.close()
+        e.equal(far.recv(10), b"first", "the message before")
+        e.equal(e.error(far.recv, 1 << 20, flags), "ECONNRESET", "the error")
+        for _ in range(2):
+            e.equal(far.recv(1 << 20, flags), b"", "the end")
+        far.close()
+    unpinned(e)
+
+
 @case(reference=False, hosts=(1, 2), timeout=60)
 def completion(e):
     """MSG_ZEROCOPY returns at once; its completion reports that the memory was not copied."""
