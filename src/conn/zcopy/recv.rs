@@ -8,7 +8,7 @@ use super::advert::AdvertState;
 use super::memory::PinnedCall;
 use super::transfer::Transfer;
 use super::waiting::{AfterSleep, FatalSignal, Waiting};
-use super::{by_read, LEAST_TRANSFER, MOST_ADVERT_TIME};
+use super::{by_read, CANCEL_TIME, LEAST_TRANSFER, MOST_ADVERT_TIME};
 use crate::protocol::Records;
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
@@ -191,20 +191,23 @@ pub(crate) fn read(
 }
 
 /// Waits until the READs are complete and a `SOCK_SEQPACKET` message has arrived, or the connection
-/// is lost. Only a fatal signal ends the wait earlier, after a delay.
+/// is lost. Only a fatal signal ends the wait earlier, after a delay. The connection is lost if the
+/// peer sends nothing of a cancelled message for [`CANCEL_TIME`].
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
     let mut dying = FatalSignal::default();
     loop {
         let seq = sk.event_seq();
-        let waits = sk.with(|c| {
+        let limit = sk.with(|c| {
             let rest = c.records.as_ref().is_some_and(Records::awaits_end);
-            let reading = |r: &Transfer<_>| (rest || !r.is_complete()) && !r.lost;
-            c.zcopy.reading.as_ref().is_some_and(reading)
+            match c.zcopy.reading.as_ref().filter(|r| !r.lost)?.is_complete() {
+                false => Some(FOREVER as usize),
+                true => rest.then_some(CANCEL_TIME),
+            }
         });
-        if !waits {
+        let Some(limit) = limit else {
             return;
-        }
-        if !dying.sleep(sk, lock, seq, FOREVER as usize) {
+        };
+        if !dying.sleep(sk, lock, seq, limit) {
             sk.give_up();
         }
     }
