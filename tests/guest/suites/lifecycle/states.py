@@ -15,9 +15,11 @@ import subprocess
 import threading
 import time
 
-from lib import calls, netns, observe
+from lib import calls, consts, netns, observe
+from lib.memory import Memory
 from lib.registry import case
 from lib.resources import Nothing
+from suites import seqpacket
 from suites.process.memory import Group
 from suites.zcopy.blocks import MIB, eager
 
@@ -104,6 +106,16 @@ def lending(e, port, ready):
     e.error(near.sendall, bytes(4 * MIB))
 
 
+def offering(e, port, ready):
+    """Has sent a message from its memory (MSG_ZEROCOPY) that the peer does not read."""
+    near, _ = seqpacket.pair(e, eager)
+    near.set(SOL, consts.SO_ZEROCOPY, 1)
+    memory = Memory(MIB // 5)
+    calls.send_at(near, memory.address, memory.size, consts.MSG_ZEROCOPY)
+    ready()
+    signal.pause()
+
+
 def borrowing(e, port, ready):
     near = connected(e, port)
     eager(near)
@@ -151,10 +163,10 @@ def polling(e, port, ready):
 
 
 STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted: "pause", connecting: "connect", connecting_to_full: "connect",
-          reading: "recvfrom", unread: "pause", writing: "sendto", lending: "sendto", borrowing: "recvfrom", half_closed: "recvfrom",
-          closing: "close", closed: "pause", polling: "epoll_wait"}
-# States without a peer.
-ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
+          reading: "recvfrom", unread: "pause", writing: "sendto", lending: "sendto", offering: "pause", borrowing: "recvfrom",
+          half_closed: "recvfrom", closing: "close", closed: "pause", polling: "epoll_wait"}
+# States without a peer, or whose peer is in the same process.
+ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full, offering)
 # States in which the peer receives the bytes before the end of the stream.
 CLOSED = (closing, closed)
 NUMBERS = {"pause": (34,), "accept4": (43, 288), "connect": (42,), "recvfrom": (45,), "sendto": (44,), "close": (3,), "epoll_wait": (232, 281)}
