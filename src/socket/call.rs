@@ -357,22 +357,28 @@ impl Space {
         if is_enough || free == 0 || !c.tx.has_space() || c.lacks_memory() {
             return Ok(false);
         }
+        self.bytes = free;
+        self.open(c, want);
+        Ok(true)
+    }
+
+    /// Opens the chunk for the next `want` bytes, or chooses the size of a new one.
+    #[inline(always)] // in either send path
+    pub(super) fn open(&mut self, c: &mut Connection, want: usize) {
         // occasional sends should use little memory, streams few chunks
-        let mut size = match want {
+        self.size = match want {
             _ if want > MIDDLE_CHUNK || c.tx.unsent() > 0 => LARGE_CHUNK,
             _ if want > SMALL_CHUNK => MIDDLE_CHUNK,
             _ => SMALL_CHUNK,
         };
-        self.chunk = c.tx.open(size);
+        self.chunk = c.tx.open(self.size);
         if self.chunk.is_none() && pressure::is_exhausted() {
-            size = SMALL_CHUNK;
-            self.chunk = c.tx.open(size);
+            self.size = SMALL_CHUNK;
+            self.chunk = c.tx.open(self.size);
         }
         if self.chunk.is_none() {
             self.mapper = c.mapper();
         }
-        (self.bytes, self.size) = (free, size);
-        Ok(true)
     }
 }
 

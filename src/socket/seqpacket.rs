@@ -100,10 +100,8 @@ impl Rest<'_, '_> {
         let to = to.get_mut(..n).unwrap_or_default();
         let (first, rest) = to.split_at_mut(self.header.len().min(n));
         first.fill_with(|| self.header.next().unwrap_or_default());
-        match self.message.take(rest) == rest.len() {
-            true => Ok(n),
-            false => Err(EFAULT.into()),
-        }
+        let is_whole = self.message.take(rest) == rest.len();
+        is_whole.then_some(n).ok_or(EFAULT.into())
     }
 
     /// Sends a message of `len` bytes.
@@ -186,11 +184,7 @@ impl Rest<'_, '_> {
                 Ok(false) => {}
                 r => break r.map(|_| ()),
             }
-            sk.with(|c| {
-                space.size = left.next_power_of_two().min(LARGE_CHUNK);
-                space.chunk = c.tx.open(space.size);
-                space.mapper = c.mapper();
-            });
+            sk.with(|c| space.open(c, left));
         };
         if r.is_err() {
             sk.with(|c| c.tx.rewind());
