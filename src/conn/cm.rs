@@ -8,7 +8,7 @@ use super::timers::Timer;
 use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
-use crate::sys::errno::{Errno, EAGAIN, ECONNABORTED, EMSGSIZE};
+use crate::sys::errno::{Errno, EAGAIN, ECONNABORTED, EMSGSIZE, ETIMEDOUT};
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Cm {
     target: Option<Address>,
     /// Time of the last connect(2).
     since: Jiffies,
-    /// Number of rejects because of stale connections, or a full backlog.
+    /// Number of rejects because of stale connections.
     stale: u8,
     /// Number of rejects of the path MTU: steps of the next request's MTU below the route's MTU.
     pub(super) mtu_steps: u8,
@@ -77,9 +77,9 @@ impl Cm {
         self.resolver = resolver;
     }
 
-    /// Returns true if connect(2) was called more than `time` ago.
-    pub(crate) fn is_older(&self, time: Jiffies) -> bool {
-        is_past(self.since.wrapping_add(time))
+    /// Returns the rest of the `time` after connect(2).
+    pub(crate) fn time_left(&self, time: Jiffies) -> Jiffies {
+        time.saturating_sub(jiffies().wrapping_sub(self.since))
     }
 
     /// Returns the index of the interface to connect through, 0 for any.
@@ -87,14 +87,13 @@ impl Cm {
         self.target.map_or(0, |to| to.scope)
     }
 
-    /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`) or a stale
-    /// connection, or a request without a reply (`ECONNABORTED`). `busy` is the maximum number of
-    /// retries for a full backlog. Returns the destination of the next request, or `None` after too
-    /// many requests.
-    pub(crate) fn retry_with(&mut self, why: Errno, busy: u8) -> Option<Address> {
+    /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`), a stale
+    /// connection, or a request without a reply (`ECONNABORTED`). `time` limits retries for a full
+    /// backlog and silence (`ETIMEDOUT`). Returns the destination of the next request, if any.
+    pub(crate) fn retry_with(&mut self, why: Errno, time: Jiffies) -> Option<Address> {
         let (count, most) = match why {
             EMSGSIZE => (&mut self.mtu_steps, MOST_MTU_STEPS),
-            EAGAIN => (&mut self.stale, busy),
+            EAGAIN | ETIMEDOUT => return self.target.filter(|_| self.time_left(time) > 0),
             ECONNABORTED => (&mut self.resets, MOST_RESETS),
             _ => (&mut self.stale, MOST_STALE),
         };

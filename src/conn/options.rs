@@ -6,6 +6,7 @@ use super::zcopy::policy::SMALLEST as SMALLEST_ZCOPY;
 use super::SdpSock;
 use crate::sys::bindings as c;
 use crate::sys::net::params::{self, Params};
+use crate::sys::time::{seconds, Jiffies};
 use kernel::sync::Arc;
 
 /// Minimum size of zero-copy sends (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
@@ -106,6 +107,14 @@ impl Options {
             syn_count: or(self.syn_count, t.syn_count),
             fin_timeout: or(self.linger2.max(0) as u32, t.fin_timeout).max(1),
         }
+    }
+
+    /// Returns the time after which TCP's connect(2) gives up: the first retry follows after 1 s,
+    /// each later one after twice the time before, at most 120 s.
+    pub(crate) fn connect_time(&self, sk: &SdpSock) -> Jiffies {
+        let retries = self.timers(sk).syn_count;
+        let doubled = (2u32 << retries.min(6)).saturating_sub(1);
+        seconds(doubled.saturating_add(retries.saturating_sub(6).saturating_mul(120)))
     }
 
     pub(super) fn new(params: Arc<Params>) -> Self {

@@ -9,7 +9,7 @@ use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{self, Hello, Parameters, MAX_MESSAGE};
 use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::time::jiffies;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::sys::vec;
 use crate::transport::{Config, Endpoint};
 use core::net::IpAddr;
@@ -22,8 +22,8 @@ pub(crate) const MAX_ADVERTS: u8 = 16;
 pub(crate) const SEND_BUFFER: usize = 1024 * 1024;
 /// Smallest MaxMessage, whatever `SO_RCVBUF` is.
 const LEAST_MESSAGE: usize = 256 * 1024;
-/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for 6 retries; the CM gives up earlier.
-const TCP_SYN_RETRIES: u32 = 6;
+/// Time between two requests of the CM, of which it sends 16 at most.
+const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
 /// Returns the parameters of the queue pairs.
 pub(crate) fn config(own: &Params) -> Config {
@@ -41,10 +41,9 @@ pub(crate) fn connect_config(sk: &SdpSock) -> Config {
     let mut config = config(sk.params());
     let c = sk.connection();
     config.mtu_steps = c.cm.mtu_steps;
-    let retries = c.options.timers(sk).syn_count;
-    if c.options.syn_count != 0 || retries < TCP_SYN_RETRIES {
-        config.cm_retries = retries.min(config.cm_retries.into()) as u8;
-    }
+    let left = c.cm.time_left(c.options.connect_time(sk));
+    let tries = left.checked_div(TIME_PER_TRY).unwrap_or(0).clamp(1, 16);
+    config.cm_retries = tries.saturating_sub(1) as u8;
     config
 }
 

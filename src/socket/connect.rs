@@ -29,7 +29,7 @@ use kernel::sync::Arc;
 /// Time limit (ms) for resolving the peer's hardware address, and again for the route.
 const RESOLVE_TIME: u32 = 2000;
 
-/// Time before another request to a peer whose backlog is full (ms).
+/// Time before another request to a peer whose backlog is full, or that is silent (ms).
 const BACKLOG_PAUSE: u32 = 1500;
 
 /// Implements connect(2), with the errnos and descriptor states of TCP.
@@ -321,7 +321,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
-        ESTALE | EMSGSIZE | EAGAIN | ECONNABORTED => match retry_with(sk, link, why) {
+        ESTALE | EMSGSIZE | EAGAIN | ECONNABORTED | ETIMEDOUT => match retry_with(sk, link, why) {
             Ok(()) => return,
             Err(e) => e,
         },
@@ -333,26 +333,26 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// Sends another connection request, as TCP repeats its SYN. `ESTALE`: the peer has a connection
 /// with the same QP number, from before a crash of this host. `EMSGSIZE`: the peer's port does not
 /// support the path MTU. `EAGAIN`: the peer's backlog is full, and the CM does not retry.
-/// `ECONNABORTED`: no reply.
+/// `ECONNABORTED`: the connection ended without a reply. `ETIMEDOUT`: silence.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED`, `ETIMEDOUT`: too many retries. `ECONNREFUSED`: the namespace is being removed,
-/// or another attempt has begun. Other errors: the resolver's. On error the socket keeps its link.
+/// `ECONNREFUSED`, `ETIMEDOUT`: too many retries, the namespace is being removed, or another
+/// attempt has begun. Other errors: the resolver's. On error the socket keeps its link.
 fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let (end, pause) = match why {
-        EAGAIN => (ETIMEDOUT, BACKLOG_PAUSE),
+        EAGAIN | ETIMEDOUT => (ETIMEDOUT, BACKLOG_PAUSE),
         _ => (ECONNREFUSED, 0),
     };
-    let busy = setup::connect_config(sk).cm_retries;
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
         let mut c = sk.connection();
         if !is_current(&c) || !sk.keeps_namespace() {
-            return Err(ECONNREFUSED.into());
+            return Err(end.into());
         }
-        c.cm.retry_with(why, busy).ok_or(end)?
+        let time = c.options.connect_time(sk);
+        c.cm.retry_with(why, time).ok_or(end)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let way = way(sk, source.as_ref(), &to)?;
@@ -360,7 +360,7 @@ fn retry_with(sk: &SdpSock, link: LinkId, why: Errno) -> Result {
     let below = {
         let mut c = sk.connection();
         if !is_current(&c) {
-            return Err(ECONNREFUSED.into());
+            return Err(end.into());
         }
         let below = c.detach();
         let end = c.timers.get(Timer::Close);

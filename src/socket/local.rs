@@ -18,8 +18,6 @@ use kernel::sync::aref::ARef;
 /// Initial and maximum time until a request is repeated after a full backlog.
 const FIRST_PAUSE: Jiffies = milliseconds(10);
 const LONGEST_PAUSE: Jiffies = milliseconds(500);
-/// Time limit for each repetition of a request, as with RoCE.
-const TIME_PER_TRY: Jiffies = milliseconds(1500);
 
 /// Requests a local connection through the route's interface. Context: only the socket lock held.
 pub(super) fn request(sk: &SdpSock, ifindex: u32) -> Result {
@@ -44,12 +42,11 @@ pub(super) fn repeat(sk: &SdpSock, mut request: LocalRequest) {
     match present(sk, request.ifindex) {
         Verdict::Accepted => {}
         Verdict::Drop => {
-            let tries = Jiffies::from(setup::connect_config(sk).cm_retries).saturating_add(1);
             let mut c = sk.connection();
             if !is_current(sk, &c) {
                 return;
             }
-            if c.cm.is_older(TIME_PER_TRY.saturating_mul(tries)) {
+            if c.cm.time_left(c.options.connect_time(sk)) == 0 {
                 drop(c);
                 return fail(ETIMEDOUT);
             }

@@ -37,7 +37,7 @@ def silent(e):
     with either.parameters(ipproto_wait=400, ipproto_memory=0):
         took = falls(e, first, tcp_no_answer=1)
         e.note("nothing known", took)
-        # and not after the 24 s of SDP's own time-out
+        # and not after SDP's own time-out
         e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)

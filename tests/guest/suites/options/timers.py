@@ -121,6 +121,20 @@ def user_timeout(e):
         lost(e, near, before, "time-out does")
 
 
+@case(timeout=180)
+def late_connect(e):
+    """connect(2) repeats its request for as long as TCP does."""
+    e.pair()        # so that both hosts know each other's hardware address
+    listener = e.listen()
+    near = e.socket()
+    with cut(e):
+        connects = e.task(near.connect, e.address(e.there, listener.port))
+        time.sleep(27)
+        e.equal(connects.is_alive(), True, "connect() waits for a silent peer")
+    connects.result()
+    e.note("mask", near.mask())
+
+
 @case(timeout=60)
 def short_cut_heals(e):
     """A short interruption of the link loses nothing."""
