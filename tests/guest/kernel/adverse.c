@@ -390,8 +390,7 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* later completions will notify; the loop takes the completions that have arrived
-		 * */
+		/* later completions will notify; the loop takes those that have arrived */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)

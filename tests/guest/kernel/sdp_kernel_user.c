@@ -255,7 +255,8 @@ static void ask_on(struct order *o, struct socket *sock, u8 *buffer)
 	if (n)
 		return;
 	/* The peer echoes the bytes, so this function receives before the buffers in between are
-	 * full. */
+	 * full.
+	 */
 	while (sent < o->count) {
 		n = put_pattern(sock, buffer, sent, o->count, 0);
 		if (n <= 0)

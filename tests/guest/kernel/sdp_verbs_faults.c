@@ -12,8 +12,9 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-/* Functions that create the parts of a connection. Functions that return pointers return errnos in
- * pointers, so all have ERRNO. */
+/* Functions that create the parts of a connection. A returned pointer contains the errno, so all
+ * functions have ERRNO.
+ */
 ALLOW_ERROR_INJECTION(__rdma_create_kernel_id, ERRNO);
 ALLOW_ERROR_INJECTION(rdma_resolve_addr, ERRNO);
 ALLOW_ERROR_INJECTION(rdma_resolve_route, ERRNO);
