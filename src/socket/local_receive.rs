@@ -16,10 +16,11 @@ use kernel::prelude::*;
 /// Flags of calls that [`at_once`] does not receive.
 const NOT_AT_ONCE: u32 = c::MSG_OOB | c::MSG_PEEK | c::MSG_TRUNC;
 
-/// Receives the bytes of a call at once, if they are in one segment and no option or flag needs
-/// more. `None`: the call has to be received by [`Call::take`].
+/// Counts the call, and receives its bytes at once, if they are in one segment and no option or
+/// flag needs more. `None`: the call has to be received by [`Call::take`].
 #[inline]
 pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Option<usize> {
+    end.link.count_call(false);
     let (flags, len) = (to.flags(), to.space());
     let has_option = sk.peek_offset() >= 0 || to.wants_rest() || end.link.has(Special::Inq);
     if flags & NOT_AT_ONCE != 0 || has_option {
@@ -36,7 +37,6 @@ pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, to: &mut RecvMsg<'_>) ->
     }
     let given = to.give(bytes);
     if given > 0 {
-        end.link.count_call(false);
         end.consume(given);
     }
     (given > 0).then_some(given)
@@ -45,6 +45,7 @@ pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, to: &mut RecvMsg<'_>) ->
 impl Call<'_> {
     /// Copies the available bytes, up to the urgent mark.
     pub(super) fn take(&mut self, end: &mut LocalEnd, to: &mut RecvMsg<'_>) -> Result<NextBytes> {
+        self.inq |= end.link.has(Special::Inq);
         while self.left() > 0 {
             let position = end.reader.position() as u64;
             let ahead = self.peeked.saturating_sub(position) as usize;

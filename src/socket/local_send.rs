@@ -26,11 +26,12 @@ const MOST_HELD: usize = 32768;
 const NOT_AT_ONCE: u32 =
     c::MSG_FASTOPEN | c::MSG_ZEROCOPY | c::MSG_SPLICE_PAGES | c::MSG_MORE | c::MSG_OOB;
 
-/// Sends all bytes of a small call at once, if they fit the last segment and no option or flag
-/// needs more. Returns false if the call has to be sent by [`queue`].
+/// Counts the call, and sends all bytes of a small call at once, if they fit the last segment and
+/// no option or flag needs more. Returns false if the call has to be sent by [`queue`].
 #[inline]
 pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, message: &mut SendMsg<'_>) -> bool {
     let LocalEnd { link, writer, .. } = end;
+    link.count_call(true);
     let (flags, size) = (message.flags(), message.remaining());
     let is_plain = flags & NOT_AT_ONCE == 0 && size < LEAST_TRANSFER && !link.is_special();
     let has_ended = || sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
@@ -45,7 +46,6 @@ pub(super) fn at_once(sk: &SdpSock, end: &mut LocalEnd, message: &mut SendMsg<'_
         message.give_back(got);
         return false;
     }
-    link.count_call(true);
     let waits = writer.publish(size);
     link.has_written(waits);
     true

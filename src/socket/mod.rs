@@ -57,6 +57,7 @@ use crate::conn::{
 };
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::net::family::{Family, Ops};
+use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::netns::InNet;
 use crate::transport::{LinkId, Upcalls};
 use kernel::prelude::*;
@@ -79,15 +80,9 @@ impl Family for Socket {
         listen: ipproto::listen,
         accept: listen::accept,
         poll: poll::poll,
-        send: |sk, message| match sk.is_seqpacket() {
-            true => sk.charged(|| seqpacket::send(sk, message)),
-            false => send::send(sk, message),
-        },
+        send,
         splice_eof: send::announced_no_more,
-        receive: |sk, to| match sk.is_seqpacket() {
-            true => sk.charged(|| seqpacket::receive(sk, to)),
-            false => receive::receive(sk, to),
-        },
+        receive,
         splice: |sk, to, nowait| match sk.is_seqpacket() {
             true => Err(EINVAL),
             false => splice::splice(sk, to, nowait),
@@ -136,6 +131,24 @@ impl Upcalls for SdpSock {
 
     fn device_removed(&self, of: LinkId) {
         release::lost(self, |c| c.cm.is_at(of))
+    }
+}
+
+/// sendmsg(2) of a stream or of messages.
+#[inline(always)] // as `send::send`
+fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
+    match sk.is_seqpacket() {
+        true => sk.charged(|| seqpacket::send(sk, message)),
+        false => send::send(sk, message),
+    }
+}
+
+/// recvmsg(2) of a stream or of messages.
+#[inline(always)] // as `receive::receive`
+fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
+    match sk.is_seqpacket() {
+        true => sk.charged(|| seqpacket::receive(sk, to)),
+        false => receive::receive(sk, to),
     }
 }
 

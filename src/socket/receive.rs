@@ -4,7 +4,6 @@
 
 use super::local_receive;
 use super::receive_call::{ended, Call, NextBytes};
-use crate::conn::local::Special;
 use crate::conn::unread::Urgent;
 use crate::conn::zcopy;
 use crate::conn::{Connection, SdpSock};
@@ -16,7 +15,7 @@ use crate::sys::pages::Memory;
 use kernel::prelude::*;
 
 /// recvmsg(2).
-#[inline]
+#[inline(always)] // in the callback of the core, without a frame of its own
 pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     let mut lock = sk.lock();
     let local = sk.local_end(&mut lock);
@@ -56,10 +55,6 @@ fn receive_parts(sk: &SdpSock, mut lock: Locked<'_>, to: &mut RecvMsg<'_>) -> Re
     if call.peek && offset > 0 {
         let position = sk.connection().unread().position();
         call.peeked = position.wrapping_add(offset as u64);
-    }
-    if let Some(end) = sk.local_end(&mut lock) {
-        end.link.count_call(false);
-        call.inq |= end.link.has(Special::Inq);
     }
     let r = call.run(&mut lock, to, target, timeout);
     if offset >= 0 {

@@ -19,7 +19,7 @@ use kernel::dma::DataDirection as Direction;
 use kernel::prelude::*;
 
 /// sendmsg(2).
-#[inline]
+#[inline(always)] // in the callback of the core, without a frame of its own
 pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     let mut lock = sk.lock();
     let local = sk.local_end(&mut lock);
@@ -41,11 +41,8 @@ fn send_parts(sk: &SdpSock, mut lock: Locked<'_>, message: &mut SendMsg<'_>) -> 
         return Err(sk.stream_error(e, flags));
     }
     let notice = ZerocopyCompletion::begin(message, sk)?;
-    let local = sk.local_end(&mut lock);
-    let mut call = Call::new(notice.as_ref(), local.is_some());
-    if let Some(end) = local {
-        end.link.count_call(true);
-    }
+    let is_local = sk.local_end(&mut lock).is_some();
+    let mut call = Call::new(notice.as_ref(), is_local);
     let r = queue(sk, &mut lock, message, &mut call, timeout);
     let (copied, sent) = (call.copied, message.taken());
     if let Some(notice) = notice.filter(|_| sent > 0) {
