@@ -154,7 +154,7 @@ impl Connection {
         let protocol = self.protocol.as_ref();
         let unheard = protocol.is_some_and(|p| p.mseq_received() == 0);
         let endpoint = self.endpoint.as_mut();
-        let Some(endpoint) = endpoint.filter(|e| unheard && e.qp().is_iwarp()) else {
+        let Some(endpoint) = endpoint.filter(|e| unheard && e.qp().connector_sends_first()) else {
             return;
         };
         if due {

@@ -307,8 +307,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let endpoint = c.endpoint.as_ref().ok_or(ECONNABORTED)?;
     let peer = (ack.actual_receive_size, ack.max_adverts, ack.bufs);
     let mut protocol = setup::protocol(endpoint, c.rx_buffers.size(), peer);
-    if endpoint.qp().is_iwarp() {
-        // MPA requires the connector to send first
+    if endpoint.qp().connector_sends_first() {
         protocol.owe_message();
     }
     c.protocol = Some(protocol);

@@ -278,7 +278,7 @@ fn prepare(
     let private_data = {
         let mut c = child.connection();
         // no credits if the connector sends the first message, since that message grants credits
-        let credits = match parts.endpoint.qp().is_iwarp() {
+        let credits = match parts.endpoint.qp().connector_sends_first() {
             true => 0,
             false => hello.bufs,
         };

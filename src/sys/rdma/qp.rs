@@ -224,7 +224,8 @@ impl QueuePair {
         self.modify(&mut attr, mask as i32)
     }
 
-    pub(crate) fn is_iwarp(&self) -> bool {
+    /// Returns true if the connector must send the first message: by MPA (RFC 5044, section 7.1.2).
+    pub(crate) fn connector_sends_first(&self) -> bool {
         self.device.is_iwarp()
     }
 
