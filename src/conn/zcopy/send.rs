@@ -139,6 +139,7 @@ pub(crate) fn send_message(
         None => {
             let sent = wait_sent(sk, lock, timeout);
             let back = sk.connection().take_block(sk, true);
+            sk.with(|c| c.zcopy.with(|z| z.blocks.message_returned()));
             match back {
                 Some((memory, _)) => sk.taken_back(lock, memory),
                 // a copy in the kernel has replaced the block

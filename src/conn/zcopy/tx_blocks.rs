@@ -118,6 +118,8 @@ pub(crate) struct TxBlocks<M> {
     /// Blocks in order, without gaps.
     blocks: [Option<TxBlock<M>>; MOST_BLOCKS],
     count: usize,
+    /// Set while a call waits for its message, even after the block was moved.
+    message_waits: bool,
 }
 
 impl<M> TxBlocks<M> {
@@ -125,6 +127,7 @@ impl<M> TxBlocks<M> {
         TxBlocks {
             blocks: [const { None }; MOST_BLOCKS],
             count: 0,
+            message_waits: false,
         }
     }
 
@@ -185,6 +188,7 @@ impl<M> TxBlocks<M> {
             away: false,
         });
         self.count = self.count.saturating_add(1);
+        self.message_waits |= user == BlockUser::Message;
         Ok(())
     }
 

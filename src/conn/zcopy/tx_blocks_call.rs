@@ -76,8 +76,14 @@ impl<M> TxBlocks<M> {
         self.iter().filter(|b| !b.is_detached())
     }
 
+    /// Returns true if a call has blocks, or waits for its message.
     pub(crate) fn has_call(&self) -> bool {
-        self.of_call().next().is_some()
+        self.message_waits || self.of_call().next().is_some()
+    }
+
+    /// Records that the call of a message has returned from its wait.
+    pub(crate) fn message_returned(&mut self) {
+        self.message_waits = false;
     }
 
     /// Returns true if another block of a waiting call may follow. The queue must have space, and

@@ -220,3 +220,18 @@ fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     assert_eq!((b.longest_wait(6), b.want(6)), (None, false));
     assert_eq!(b.moved(1, 44, true), Err(44));
 }
+
+#[test]
+fn a_moved_message_belongs_to_its_call_until_the_call_returns() {
+    let mut b = TxBlocks::new();
+    let pushed = b.push(Advert::unregistered(11, 100, 1), 0, 0, BlockUser::Message);
+    assert_eq!((pushed, b.has_call()), (Ok(()), true));
+    b.recall();
+    assert!(b.want(3));
+    assert_eq!(b.take_to_move(), Some((1, 11)));
+    assert_eq!(b.moved(1, 22, true), Ok(()));
+    // the call has not run since
+    assert_eq!((b.oldest(), b.has_call()), (None, true));
+    b.message_returned();
+    assert!(!b.has_call());
+}
