@@ -181,10 +181,11 @@ def other_series():
 LONGEST = "debug:short"
 
 # Cases of siw:short, and more of them for make test-all. siw connects between two machines only.
-SIW = ["create", "connect.listening.backlog", "options.tcp.syn_count", "poll.states.reset", "poll.epoll.edge", "poll.epoll.connect_edges",
-       "data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa",
-       "seqpacket.messages.boundaries", "seqpacket.messages.beyond_the_buffer"]
-SIW_ALL = ["create", "connect.listening", "options.tcp.syn_count", "poll", "data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
+SIW = ["create", "connect.listening.backlog", "options.tcp.syn_count", "options.timers.idle_connection_lives", "options.timers.dead_peer_is_noticed",
+       "poll.states.reset", "poll.epoll.edge", "poll.epoll.connect_edges", "data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts",
+       "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa", "seqpacket.messages.boundaries",
+       "seqpacket.messages.beyond_the_buffer"]
+SIW_ALL = ["create", "connect.listening", "options.tcp.syn_count", "options.timers", "poll", "data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
 
 
 # Limits for hangs only: a machine many times slower than the present one stays within them.

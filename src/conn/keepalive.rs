@@ -180,28 +180,39 @@ impl Connection {
     }
 }
 
-/// Probes the peer's adapter, unnoticed by the peer's program.
+/// Probes the peer, unnoticed by its program: by a WRITE of no bytes, or on iWARP, where a WRITE
+/// completes before it arrives, by a message that requires a reply.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
-    let Some(endpoint) = c.endpoint.as_mut() else {
+    let (Some(endpoint), Some(protocol)) = (c.endpoint.as_mut(), c.protocol.as_mut()) else {
         return;
     };
-    let unanswered = endpoint.probes() > 0;
+    let by_message = !endpoint.qp().completes_on_arrival();
+    let unanswered = match by_message {
+        true => c.alive.probes > 0 && !protocol.finished(),
+        false => endpoint.probes() > 0,
+    };
     if c.alive.probes > 0 && !unanswered {
         // the peer has replied to the last probe
-        c.alive.received(jiffies());
-    } else if unanswered && c.alive.probes >= c.options.timers(sk).keep_count {
-        c.is_unanswered(sk, wakeups);
-    } else {
-        let sent = match unanswered {
-            true => Ok(()),
-            false => endpoint.probe().and_then(|()| endpoint.flush()),
-        };
-        c.alive.probes = c.alive.probes.saturating_add(1);
-        c.stats.keepalive_probes += 1;
-        match sent {
-            // `ENOSPC`: the many requests in flight make the transport itself probe the peer
-            Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
-            _ => {}
+        return c.alive.received(jiffies());
+    }
+    if unanswered && c.alive.probes >= c.options.timers(sk).keep_count {
+        return c.is_unanswered(sk, wakeups);
+    }
+    c.alive.probes = c.alive.probes.saturating_add(1);
+    c.stats.keepalive_probes += 1;
+    if unanswered {
+        return;
+    }
+    if by_message {
+        if endpoint.send_space() > 0 && protocol.probe(endpoint.posted_receives()) {
+            return c.run(sk, wakeups);
         }
+        // the WRITE makes TCP send, and TCP's retries detect a dead peer
+        c.alive.received(jiffies());
+    }
+    match endpoint.probe().and_then(|()| endpoint.flush()) {
+        // `ENOSPC`: the many requests in flight make the transport itself probe the peer
+        Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
+        _ => {}
     }
 }

@@ -196,8 +196,10 @@ pub struct Connection {
     fin: Option<u32>,
     /// Set once the peer's DisConn has arrived.
     receive_closed: bool,
-    /// Set until the next message of this end, if the peer waits for that message.
-    owes_message: bool,
+    /// Number of credits for the next message of this end, if the peer waits for that message.
+    owes_message: Option<u16>,
+    /// Set until the next message, which is a keepalive probe.
+    probe_due: bool,
     /// Set by AbortConn, SuspComm or a violation of the peer; stops sending and receiving.
     ended: bool,
     /// `posted` and `reader_waits` of an offer with which [`transmit`](Connection::transmit) had
@@ -234,7 +236,8 @@ impl Connection {
             send_shutdown: false,
             fin: None,
             receive_closed: false,
-            owes_message: false,
+            owes_message: None,
+            probe_due: false,
             ended: false,
             idle: None,
         }
@@ -267,7 +270,17 @@ impl Connection {
     /// first message, before which it must not send (MPA), and for the MSeqAck of its DisConn.
     pub fn owe_message(&mut self) {
         self.idle = None;
-        self.owes_message = true;
+        self.owes_message = Some(UPDATE_CREDITS);
+    }
+
+    /// Makes a keepalive probe the next message: a ChRcvBuf of 0 bytes, to which a peer that runs
+    /// this module replies at once, with any message. Returns false if this end or the peer lacks
+    /// credits for that: then a missing reply would prove nothing.
+    pub fn probe(&mut self, posted: u16) -> bool {
+        self.idle = None;
+        let both = posted >= CONTROL_CREDITS && self.may_control(self.credits());
+        self.probe_due = both && self.live();
+        self.probe_due
     }
 
     /// Returns true if [`transmit`](Connection::transmit) has nothing to send when nothing is

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::super::message::{Block, Body, Flags, Message, Mid, Mode, SinkAvail};
 use super::super::Violation;
-use super::{Connection, PAYLOAD_CREDITS};
+use super::{Connection, CONTROL_CREDITS, PAYLOAD_CREDITS};
 
 /// Events for the layer above, in addition to payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +164,9 @@ impl Connection {
                 receiver_sends,
                 mode,
             } => return self.mode_changes(receiver_sends, mode),
+            Body::ChRcvBuf { size: 0 } if self.own_line() => {
+                self.owes_message.get_or_insert(CONTROL_CREDITS);
+            }
             Body::ChRcvBuf { size } => {
                 if self.local.size_requested() {
                     return Ok(Event::ReceiveSizeRequested(size));

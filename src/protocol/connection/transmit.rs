@@ -133,6 +133,10 @@ impl Connection {
         if !self.live() {
             return Transmit::Idle;
         }
+        if self.probe_due && self.may_control(self.send.credits()) {
+            self.probe_due = false;
+            return Transmit::Send(self.message(Body::ChRcvBuf { size: 0 }, 0, false, offer));
+        }
         self.remote.sent(self.send.sent());
         if self.is_starved() {
             self.peer_sources.refuse();
@@ -192,7 +196,7 @@ impl Connection {
     }
 
     /// Returns true if the unreserved credits suffice for a message without payload.
-    fn may_control(&self, credits: u16) -> bool {
+    pub(super) fn may_control(&self, credits: u16) -> bool {
         credits > CONTROL_CREDITS || credits == CONTROL_CREDITS && !self.must_save()
     }
 
@@ -374,7 +378,8 @@ impl Connection {
 
     /// Returns true if an empty Data is due. `waits` is true if stream bytes wait for the peer.
     fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
-        if self.update_due(offer.posted) || self.owes_message && credits >= UPDATE_CREDITS {
+        if self.update_due(offer.posted) || self.owes_message.is_some_and(|least| credits >= least)
+        {
             return true;
         }
         // The peer may hold back a small message until it gets the MSeqAck, but only for a limited
@@ -413,7 +418,7 @@ impl Connection {
         }
         self.receive.advertise(offer.posted);
         self.unanswered = false;
-        self.owes_message = false;
+        self.owes_message = None;
         Outgoing {
             header: message.encode(),
             header_len: message.header_len() as u8,

@@ -4,6 +4,7 @@ link."""
 
 import contextlib
 import json
+import os
 import select
 import socket
 import struct
@@ -15,6 +16,7 @@ from lib.registry import case
 from lib.tracing import work_of_the_module
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
+BEDS = (1, 2)
 
 
 def unanswered(e):
@@ -49,18 +51,63 @@ def keepalive(sock):
     sock.set(TCP, socket.TCP_KEEPCNT, 2)
 
 
-@case(timeout=60)
+@contextlib.contextmanager
+def probes(e, state):
+    """Waits at its end until several probes were sent. On iWARP (siw) a probe is a message, and the
+    peer replies by one message at most."""
+    before = observe.stats()
+    yield
+
+    def since(name):
+        return observe.stats()[name] - before[name]
+
+    e.until(lambda: since("keepalive timer") >= 2, f"{state}: two probes")
+    if os.path.exists("/sys/class/infiniband/siw0"):
+        e.until(lambda: since("received SDP_MID_DATA") >= 2, f"{state}: two replies")
+        e.check(since("received SDP_MID_DATA") <= 2 * since("keepalive timer") + 1, f"{state}: too many replies")
+
+
+@case(timeout=60, hosts=BEDS)
 def idle_connection_lives(e):
     """Probes that the peer answers change nothing."""
     near, far = e.pair(prepare=keepalive)
     near.set(TCP, socket.TCP_KEEPCNT, 100)      # a busy machine may answer late
-    e.note("quiet", near.mask_when(select.POLLIN, 4))
+    with probes(e, "idle") if e.sdp else contextlib.nullcontext():
+        e.note("quiet", near.mask_when(select.POLLIN, 4))
     e.note("mask", near.mask())
     near.send(b"still here")
     e.note("data", far.recv(20))
 
 
-@case(timeout=90)
+def ends(e, near, far):
+    near.shutdown(socket.SHUT_WR)
+    e.equal(far.recv(1), b"", "the end")
+
+
+STATES = {
+    "this end has ended its stream": lambda e, near, far: ends(e, near, far),
+    "the peer has ended its stream": lambda e, near, far: ends(e, far, near),
+    "the peer's buffer is full": lambda e, near, far: e.fill(near),
+    "this end's buffer is full": lambda e, near, far: e.fill(far),
+    "the peer probes too": lambda e, near, far: keepalive(far),
+}
+
+
+@case(reference=False, timeout=120, hosts=(2,))
+def probes_in_each_state(e):
+    """The peer's kernel replies to probes, whatever its program does."""
+    for state, enter in STATES.items():
+        near, far = e.pair()
+        enter(e, near, far)
+        with probes(e, state):
+            keepalive(near)
+            near.set(TCP, socket.TCP_KEEPCNT, 100)
+        e.check("ERR" not in near.mask(), f"{state}: the connection is lost")
+        near.close()
+        far.close()
+
+
+@case(timeout=90, hosts=BEDS)
 def dead_peer_is_noticed(e):
     near, far = e.pair(prepare=keepalive)
     near.send(b"x")
@@ -71,7 +118,7 @@ def dead_peer_is_noticed(e):
         lost(e, near, before, "probes do")
 
 
-@case(timeout=90)
+@case(timeout=90, hosts=BEDS)
 def dead_peer_is_noticed_after_shutdown(e):
     """An end that has shut down its stream still gets an error when the peer dies."""
     near, far = e.pair(prepare=keepalive)
@@ -97,7 +144,7 @@ def nothing_is_due_when_lost(e):
         e.check(count() < 20, f"{count()} work items within a second")
 
 
-@case(timeout=90)
+@case(timeout=90, hosts=BEDS)
 def late_keepalive(e):
     """Keepalive is enabled when the connection is already idle."""
     near, _ = e.pair()

@@ -126,6 +126,11 @@ pub trait Node {
         false
     }
 
+    /// Returns true if no message has arrived since the end's last keepalive probe.
+    fn unanswered(&self) -> bool {
+        false
+    }
+
     /// Returns true if the other end must have been notified by now of the urgent byte that waits
     /// at this end.
     fn must_have_announced(&self) -> bool {

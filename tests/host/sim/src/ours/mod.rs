@@ -31,6 +31,12 @@ pub struct Ours {
     /// Maximum size of buffers that this end may post.
     largest: u32,
     wish: Option<u32>,
+    /// Set if the peer is of this kind too, as on iWARP, and keepalive is by messages.
+    keepalive: bool,
+    /// Set if the next message should be a keepalive probe.
+    probe: bool,
+    /// Set if no message has arrived since the last probe.
+    unanswered: bool,
     over: Option<Over>,
     trusting: bool,
     last: Transmit,
@@ -77,6 +83,9 @@ impl Ours {
             waits: rng.one_in(2),
             largest,
             wish: None,
+            keepalive: false,
+            probe: false,
+            unanswered: false,
             over: None,
             trusting: true,
             last: Transmit::Idle,
@@ -100,6 +109,14 @@ impl Ours {
     pub fn by_blocks(self) -> Self {
         Ours {
             blocks: Some(Blocks::new()),
+            ..self
+        }
+    }
+
+    /// Makes an end that sends keepalive probes.
+    pub fn probing(self) -> Self {
+        Ours {
+            keepalive: true,
             ..self
         }
     }
@@ -168,6 +185,7 @@ impl Node for Ours {
                 self.connection.shutdown_send();
             }
             let finished = self.connection.finished();
+            let probes = std::mem::take(&mut self.probe) && self.connection.probe(offer.posted);
             let due = self.connection.credit_update_due(offer.posted);
             let nothing = offer.queued == 0 && offer.source.is_none() && offer.sink.is_none();
             let idle = nothing && self.connection.is_idle(offer.posted, offer.reader_waits);
@@ -176,8 +194,8 @@ impl Node for Ours {
                 return Err("what was due was not asked for".into());
             }
             let Transmit::Send(out) = &self.last else {
-                if due {
-                    return Err("a credit update was due and did not go".into());
+                if due || probes {
+                    return Err("a credit update or a probe was due and did not go".into());
                 }
                 break;
             };
@@ -185,6 +203,10 @@ impl Node for Ours {
                 return Err("a message was sent after the end".into());
             }
             let out = out.clone();
+            if probes && out.kind != Mid::ChRcvBuf {
+                return Err("another message went before a probe".into());
+            }
+            self.unanswered |= probes;
             let data = out.kind == Mid::Data;
             if data && (out.payload > offer.queued || out.payload > offer.limit) {
                 return Err(format!("more sent than there was: {out:?}"));
@@ -219,6 +241,7 @@ impl Node for Ours {
         let Some(packet) = self.common.port.next_arrived() else {
             return Ok(false);
         };
+        self.unanswered = false;
         let start = &packet.bytes[..packet.bytes.len().min(MAX_HEADER)];
         let was_over = self.over.is_some();
         let received = match self.connection.receive(start, packet.length()) {
@@ -403,6 +426,7 @@ impl Node for Ours {
             1 => self.cork = !self.cork,
             2 => self.limit = rng.pick(&[u32::MAX, u32::MAX, 4096, 100, 1, 0]),
             3 => self.waits = !self.waits,
+            8 => self.probe = self.keepalive,
             _ => self.decide(),
         }
     }
@@ -455,6 +479,10 @@ impl Node for Ours {
 
     fn short_of_credits(&self) -> bool {
         self.connection.credits() < 3
+    }
+
+    fn unanswered(&self) -> bool {
+        self.unanswered && !self.connection.finished()
     }
 
     fn must_have_announced(&self) -> bool {

@@ -62,6 +62,9 @@ impl World {
             let (own, other) = (&setups[side], &setups[1 - side]);
             let parameters = own.parameters(other, rng);
             let end = Ours::new(common(side), &parameters, own.largest, rng);
+            // only peers that run this module and announce so use iWARP
+            let iwarp = !foreign && setups.iter().all(|s| s.adverts > 1);
+            let end = if iwarp { end.probing() } else { end };
             Box::new(if by_blocks() { end.by_blocks() } else { end })
         };
         let first = ours(0, &mut rng);

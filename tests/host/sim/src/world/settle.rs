@@ -95,6 +95,9 @@ impl World {
             if self.fabric.borrow().registered(from) > 0 {
                 return Err(self.report("somebody does not get his memory back"));
             }
+            if self.nodes[from].unanswered() {
+                return Err(self.report("keepalive ends the connection of a live peer"));
+            }
             let announced = self.nodes[from].must_have_announced();
             if announced && !self.nodes[1 - from].common().inbox.pending {
                 return Err(self.report("an urgent byte waits and was not announced"));
