@@ -18,6 +18,7 @@ import time
 from lib import calls, consts, faults, leftovers, pattern
 from lib.memory import Memory
 from lib.registry import case
+from suites import seqpacket
 from suites.zcopy.blocks import MIB, Counters, eager
 
 SOL = socket.SOL_SOCKET
@@ -398,6 +399,43 @@ def receiving(e):
     Through(e, "recvmsg in pieces", 2, "EFAULT ENOMEM")(by(9000, in_pieces))
     Through(e, "recv and leave it", 1, "EFAULT ENOMEM")(by(9000, look))
     Through(e, "splice from it", 0, "EFAULT ENOMEM")(by(8000, by_pipe))
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=600)
+def messages(e):
+    """Messages of SOCK_SEQPACKET, copied and without a copy. A send that fails sends nothing. A
+    receive that fails leaves the message, or drops all of it (EFAULT)."""
+    needs_faults(e)
+    near, far = seqpacket.pair(e, eager)
+    body = pattern.Pattern(8).at(0, MIB // 5)
+
+    def send(size):
+        def attempt(fault):
+            task = e.task(far.recv, MIB)
+            result = fault(lambda: calls.send(near, body[:size]))
+            if failed(result):
+                near.send(body[:size])
+            e.check(task.result() == body[:size], f"a message of {size} bytes after {result}")
+            return result
+        return attempt
+
+    def receive(size):
+        def attempt(fault):
+            task = e.task(calls.send, near, body[:size])
+            result = fault(lambda: calls.recv(far, MIB))
+            task.result()
+            near.send(b"next")
+            got = [] if failed(result) else [result]
+            while not got or got[-1] != b"next":
+                got.append(far.recv(MIB))
+            e.check(got[:-1] == [body[:size]] or result == "EFAULT" and len(got) == 1, f"{len(got)} messages after {result}")
+            return result if failed(result) else "done"
+        return attempt
+
+    for size, least in ((5, 0), (60000, 1), (len(body), 1)):
+        Through(e, f"send a message of {size}", least, "EFAULT ENOMEM")(send(size))
+        Through(e, f"receive a message of {size}", 0, "EFAULT ENOMEM")(receive(size))
     nothing_left(e)
 
 
