@@ -165,8 +165,11 @@ class Section(unittest.TestCase):
 
     def test_names_that_begin_alike(self):
         names = {"read": "by READ", "write": "by WRITE", "copy": "copied"}
-        lines = list(figures.section(figures.Samples([]), "", "message", [], "throughput", "rate", 1, tuple(names), names, "copy"))
+        lines = list(figures.section(figures.Samples([]), "", "message", [("64 B", 64, 1)], "throughput", "rate", 1, tuple(names), names, "copy"))
         self.assertIn("copied/by READ  copied/by WRITE", lines[1])
+
+    def test_no_rows(self):
+        self.assertEqual(list(figures.grid("title", ["message", "SDP"], [])), [])
 
 
 class Spread(unittest.TestCase):

@@ -90,7 +90,9 @@ def difference(samples, part, one, other, size, connections, name, scale):
 
 
 def grid(title, columns, lines):
-    """Formats a table of texts, whose first column is left-aligned."""
+    """Formats a table of texts, whose first column is left-aligned, if there are any."""
+    if not lines:
+        return
     widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
     yield title
     for line in [columns, *lines]:

@@ -84,12 +84,9 @@ def table(options, around, samples, points, load, goals):
     yield from section(samples, f"Several connections at once, messages of {length(AT_ONCE_SIZE)}, MB/s in all", "connections",
                        [(str(count), AT_ONCE_SIZE, count) for count in counts], "at once", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
     yield from _messages(samples, points)
-    yield "Bytes that went without a copy by the module, of 100 (the rest: the first send, and what was copied because the other end was not there)"
-    yield f"  {'message':<8}" + "".join(f"{NAMES[system]:>10}" for system in SYSTEMS[:WAYS])
-    for size in sizes:
-        shares = (samples.middle("throughput", system, size, 1, "direct_share") for system in SYSTEMS[:WAYS])
-        yield f"  {length(size):<8}" + "".join(f"{figure(share * 100 if share else 0):>10}" for share in shares)
-    yield ""
+    shares = [[length(size), *(figure((samples.middle("throughput", system, size, 1, "direct_share") or 0) * 100) for system in SYSTEMS[:WAYS])] for size in sizes]
+    yield from grid("Bytes of 100 that the module sent without a copy (the rest: the first send, and copies because the other end was not there)",
+                    ["message", *(NAMES[system] for system in SYSTEMS[:WAYS])], shares)
     yield from lost_table(samples, NAMES)
     yield from goals_table(goals)
 
