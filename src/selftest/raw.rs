@@ -326,32 +326,32 @@ impl Raw {
     fn send(&mut self, from: usize, len: usize) -> Result {
         let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
-        let posted = self.posted + 1;
         let mapper = self.on(|c| c.mapper().clone())?;
         buffer.map(&mapper, Direction::ToDevice, GFP_KERNEL)?;
+        // siw dereferences a null pointer if the first segment is empty and another one is not.
+        let (header, _) = buffer.bytes().split_at(len.min(16));
         let r = self.on(|c| {
             let sge = Sge {
                 buffer: &buffer,
-                offset: 0,
-                len: len as u32,
+                offset: header.len() as u32,
+                len: (len - header.len()) as u32,
             };
             c.post_send(&SendWr {
-                header: &[],
+                header,
                 payload: [Some(sge), None],
                 signaled: true,
                 solicited: false,
-                cookie: posted,
+                cookie: self.posted + 1,
             })?;
             c.flush()
         })?;
         r.map_err(again)?;
-        self.posted = posted;
+        self.posted += 1;
         Ok(())
     }
 
     fn next(&mut self, out: usize, space: usize) -> Result {
-        let message = self.kept.remove(0);
-        let message = message.map_err(|_| Error::from(EAGAIN))?;
+        let message = self.kept.remove(0).map_err(|_| Error::from(EAGAIN))?;
         let shown = message.get(..message.len().min(space)).unwrap_or_default();
         give(out, &[message.len() as u64])?;
         give_bytes(out + 8, shown)
