@@ -153,7 +153,7 @@ def guest_suites():
             yield guest("guest:ipproto-all", "all cases that can run on sockets of IPPROTO_SDP", [], every, 4 * GUEST_SECONDS, False)
         if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
             name = f"wire:{directory.name}"
-            yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS,
+            yield guest(name, "with two guests on one wire", ["--hosts", "2", *options], [*only(name), directory.name], GUEST_SECONDS,
                         directory.name in STEADY and "wire" not in says.get("named", ()))
 
 
@@ -184,8 +184,9 @@ LONGEST = "debug:short"
 SIW = ["create", "connect.listening.backlog", "options.tcp.syn_count", "options.timers.idle_connection_lives", "options.timers.dead_peer_is_noticed",
        "poll.states.reset", "poll.epoll.edge", "poll.epoll.connect_edges", "data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts",
        "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa", "seqpacket.messages.boundaries",
-       "seqpacket.messages.beyond_the_buffer"]
-SIW_ALL = ["create", "connect.listening", "options.tcp.syn_count", "options.timers", "poll", "data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa", "ipproto.route", "ipproto.users", "zcopy"]
+       "seqpacket.messages.beyond_the_buffer", "hostile.reach.outside", "hostile.reach.of_others", "hostile.sinks.outside"]
+SIW_ALL = ["create", "connect.listening", "options.tcp.syn_count", "options.timers", "poll", "data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa",
+           "ipproto.route", "ipproto.users", "zcopy", "hostile"]
 
 
 # Limits for hangs only: a machine many times slower than the present one stays within them.
@@ -207,7 +208,7 @@ BUILDS = [
       for flavour in kernels.FLAVOURS[1:]),
     *((f"test-module for {kernel}", [SCRIPTS / "test-module", "--kernel", kernel], lambda suite, name=name: suite.name == name)
       for kernel, name in [*((series, f"series:{series}") for series in [*other_series(), "next"]), *((flavour, f"{flavour}:short") for flavour in kernels.FLAVOURS[1:])]),
-    ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
+    ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {"siw:short", *(f"{kind}:{name}" for kind in ("guest", "wire") for name in RAW)}),
     ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
     ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
@@ -223,7 +224,7 @@ SUITES = [
     Suite("sim", "the simulator: connections with random events, checked at every step", Simulator,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
-    guest("siw:short", "on iWARP (siw), with two guests on one wire", ["--rdma", "siw", "--hosts", "2"], ["--alone", *SIW_ALL], GUEST_SECONDS),
+    guest("siw:short", "on iWARP (siw), with two guests on one wire", ["--rdma", "siw", "--hosts", "2", "--selftest"], ["--alone", *SIW_ALL], GUEST_SECONDS),
     Suite("quick:check", "the checks of the sources that take seconds", Command, ["scripts/check", "--fast"], 600, False),
     guest("quick:guest", "a choice from data, zcopy and ipproto", [], ["--in-turn", "--brief", *QUICK], 600, False),
     short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),

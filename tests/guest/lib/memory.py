@@ -10,6 +10,7 @@ import select
 import struct
 
 from . import consts
+from .remote import anywhere
 
 PAGE = mmap.PAGESIZE
 MAP_FIXED, MAP_HUGETLB = 0x10, 0x40000
@@ -96,6 +97,39 @@ class Raw:
 
     def unmap(self):
         LIBC.munmap(self.address, self.size)
+
+
+@anywhere
+def hold(sock, size):
+    """Creates memory that lasts as long as the socket; returns its address."""
+    memory = Memory(size)
+    vars(sock).setdefault("held", []).append(memory)
+    return memory.address
+
+
+@anywhere
+def write(sock, address, content):
+    ctypes.memmove(address, content, len(content))
+
+
+@anywhere
+def read(sock, address, size):
+    return ctypes.string_at(address, size)
+
+
+class Held:
+    """Memory on the machine of a socket."""
+
+    def __init__(self, sock, size):
+        self._sock, self.size, self.address = sock, size, hold(sock, size)
+
+    def fill(self, seed):
+        write(self._sock, self.address, random.Random(seed).randbytes(self.size))
+        return self
+
+    @property
+    def map(self):
+        return read(self._sock, self.address, self.size)
 
 
 def of_a_device(e):

@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 
-from . import observe
+from . import memory, observe
 
 FILE = "/sys/kernel/debug/ib_sdp/selftest"
 (DISCONN, ABORT, SENDSM, RDMAWRCOMPL, RDMARDCOMPL, MODECHANGE, SRCAVAILCANCEL, SINKAVAILCANCEL, SINKCANCELACK, CHRCVBUF, CHRCVBUFACK,
@@ -25,6 +25,9 @@ OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
 BUFFERED, COMBINED, PIPELINED = 0x00, 0x10, 0x20
 FAILURES = ("", "flushed", "no answer", "no buffer", "refused", "protocol", "local")
 ROOM = 1 << 20
+SIW = os.path.exists("/sys/class/infiniband/siw0")
+# Minimum number of posted receive buffers. On siw a message without a buffer ends the connection.
+BUFS = 16
 
 
 def tidy():
@@ -173,7 +176,7 @@ class Raw:
             return False
         return True
 
-    def send(self, mid, extended=b"", payload=b"", flags=0, bufs=64, mseq=None, ack=None, length=None):
+    def send(self, mid, extended=b"", payload=b"", flags=0, bufs=BUFS, mseq=None, ack=None, length=None):
         """Posts the next message, or the one described by the arguments."""
         self.poll()
         if self.polite:
@@ -331,7 +334,11 @@ class Bed:
             self.private(near, private)
         near.connect(e.address(e.there, self.listener.port))
         victim, _ = self.listener.accept()
-        return Raw(e, near, self.command), e.keep(victim)
+        attacker = Raw(e, near, self.command)
+        if SIW:
+            # siw finds bytes late that arrive before accept(2) returns, so others have to follow
+            attacker.data()
+        return attacker, e.keep(victim)
 
     def accept(self, private=None, victim=None, listener=None):
         """Returns (raw, victim): the victim connects to the listener and gets the HelloAck
@@ -347,6 +354,10 @@ class Bed:
         if not listener:
             service.close()
         return Raw(e, e.keep(near), self.command), victim
+
+    def memory(self, size):
+        """Returns memory for calls of victims."""
+        return memory.Held(self.listener, size)
 
     def private(self, sock, data):
         data = data.ljust(196, b"\0")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only Raw ends are in the module's self-test.
-GUEST = {"selftest": True}
+GUEST = {"selftest": True, "named": ("wire",)}

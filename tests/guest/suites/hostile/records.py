@@ -10,7 +10,7 @@ from lib.registry import case
 
 from .. import seqpacket
 from .adverts import RESETS
-from .messages import LAST, aborts, nothing_left
+from .messages import BEDS, LAST, aborts, nothing_left
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 CAP_MESSAGES = 4
@@ -50,7 +50,7 @@ VIOLATIONS = [
 ]
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, timeout=120, hosts=BEDS)
 def violations(e):
     """Every reason to abort a connection of messages."""
     bed = Bed(e)
@@ -137,7 +137,7 @@ def lost_read(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def hellos(e):
     """MaxMessage of a Hello: the victim refuses 0, and takes any other value as a bound. Without
     the capability of messages the connection is a stream, and the listener refuses the

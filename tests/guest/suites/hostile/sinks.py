@@ -10,7 +10,8 @@ from lib.raw import (DISCONN, MODECHANGE, RDMARDCOMPL, RDMAWRCOMPL, SINKAVAIL, S
                      word)
 from lib.registry import case
 from .adverts import RESETS, SIZE, broken, eager, sender
-from .messages import END, LAST, aborts, echo, nothing_left, works
+from .messages import BEDS, END, LAST, aborts, echo, nothing_left, works
+from .reach import refused
 
 MARK = 0x5A
 
@@ -57,11 +58,11 @@ def sinks(*makes, bufs=64):
 GOOD = (65536, 1, 4096, 0)
 
 
-@case(reference=False, timeout=90)
+@case(reference=False, timeout=90, hosts=BEDS)
 def violations(e):
     """Violations by a peer concerning its own sinks and the victim's sinks."""
     bed = raw.Bed(e)
-    memory = Memory(SIZE).fill(1)
+    memory = bed.memory(SIZE).fill(1)
     for reason, attack in (
             ("sinkavail_size", sinks((0, 1, 4096, 0))), ("sinkavail_range", sinks((2, 1, END, 0))), ("sinkavail_range", sinks((LAST, 1, END - 1, 0))),
             ("non_discards", sinks((65536, 1, 4096, 1))), ("non_discards", sinks((65536, 1, 4096, -1))), ("non_discards", sinks((65536, 1, 4096, 1 << 31))),
@@ -91,12 +92,12 @@ def violations(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=90)
+@case(reference=False, timeout=90, hosts=BEDS)
 def wild(e):
     """SinkAvail of memory that is unregistered, too short, or no longer registered: the WRITE and
     this call fail."""
     bed = raw.Bed(e)
-    memory, source = Memory(1 << 20).fill(2), Memory(SIZE).fill(1)
+    memory, source = Memory(1 << 20).fill(2), bed.memory(SIZE).fill(1)
     bystander = bed.connect()
 
     def lent(size, change=lambda lent: (lent.key, lent.address), write=True):
@@ -132,57 +133,57 @@ def wild(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def good(e):
     """Control: WRITEs to a registered sink of either end arrive and are reported."""
     bed = raw.Bed(e)
-    memory, source = Memory(SIZE).fill(2), Memory(SIZE).fill(1)
-    attacker, victim = pipelined(e, bed, source)
+    memory, source, theirs = Memory(SIZE).fill(2), Memory(SIZE).fill(1), bed.memory(SIZE).fill(1)
+    attacker, victim = pipelined(e, bed, theirs)
     piece = attacker.lend(memory, True)
     attacker.poll()
     attacker.send(SINKAVAIL, avail(SIZE, piece.key, piece.address, attacker.payloads))
     attacker.data(b"x")
     e.equal(victim.recv(1), b"x", "the byte behind the advert")
-    e.equal(calls.send_at(victim, source.address, SIZE), SIZE, "the call")
+    e.equal(calls.send_at(victim, theirs.address, SIZE), SIZE, "the call")
     e.equal(attacker.expect(RDMAWRCOMPL).size, SIZE, "the report")
     e.check(memory.map[:] == source.map[:], "the bytes")
     piece.withdraw()
     e.until(piece.back, "the memory")
     attacker.close()
     victim.close()
-    memory.fill(2)
-    attacker, victim, task, advert = reader(e, bed, memory)
+    theirs.fill(2)
+    attacker, victim, task, advert = reader(e, bed, theirs)
     e.check(attacker.write(source, 12345, advert.address, advert.key), "the WRITE")
     attacker.send(RDMAWRCOMPL, word(12345))
     e.equal(task.result(), 12345, "the call")
-    e.check(memory.map[:12345] == source.map[:12345], "the bytes")
+    e.check(theirs.map[:12345] == source.map[:12345], "the bytes")
     echo(e, attacker, victim)
     attacker.close()
     victim.close()
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, timeout=120, hosts=BEDS)
 def outside(e):
     """WRITEs before a reader's memory, after that memory and across its end, and READs of it: no
     memory outside the advert changes, and no byte is read."""
     bed = raw.Bed(e)
-    whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
+    whole = bed.memory(4 * SIZE // PAGE * PAGE).fill(1)
 
     class Part:
         address, size = whole.address + SIZE + 77, SIZE
 
     inside = slice(SIZE + 77, 2 * SIZE + 77)
     before = whole.map[:]
-    for what, (offset, size, write) in {"a byte before": (-1, 1, True), "across the beginning": (-1, 2, True), "a byte behind": (SIZE, 1, True),
+    # siw does not check the right to READ
+    reads = {} if raw.SIW else {"a READ": (0, 1, False), "a READ of all": (0, SIZE, False)}
+    for what, (offset, size, write) in {**reads, "a byte before": (-1, 1, True), "across the beginning": (-1, 2, True), "a byte behind": (SIZE, 1, True),
                                         "across the end": (SIZE - 1, 2, True), "a page behind": (SIZE + PAGE, 1, True), "address 0": (None, 8, True),
-                                        "a READ": (0, 1, False), "a READ of all": (0, SIZE, False), "a READ before": (-1, 1, False)}.items():
+                                        "a READ before": (-1, 1, False)}.items():
         attacker, victim, task, advert = reader(e, bed, Part)
         memory = Memory(1 << 17)
         memory.map[:] = bytes([MARK]) * memory.size
-        done = (attacker.write if write else attacker.read)(memory, size, 0 if offset is None else advert.address + offset, advert.key)
-        e.check(not done, f"{what} was carried out")
-        e.check(attacker.state().failure in ("refused", "no answer", "flushed"), f"{what}: {attacker.state().failure}")
+        refused(e, attacker, write, memory, size, 0 if offset is None else advert.address + offset, advert.key, what)
         result = task.result()
         e.check(result in RESETS, f"{what}: the call has ended with {result}")
         now = whole.map[:]
@@ -193,12 +194,12 @@ def outside(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, timeout=120, hosts=BEDS)
 def afterwards(e):
     """WRITEs to a reader's memory after its call has returned: because of a report, of Data or of
     close(2), or by another connection."""
     bed = raw.Bed(e)
-    memory = Memory(SIZE)
+    memory = bed.memory(SIZE)
     source = Memory(SIZE).fill(3)
     for ending in ("reported", "data", "end"):
         memory.fill(1)
@@ -211,14 +212,14 @@ def afterwards(e):
             attacker.send(DISCONN)
         e.equal(task.result(), 0 if ending == "end" else 10, f"{ending}: the call")
         before = memory.map[:]
-        e.check(not attacker.write(source, SIZE, advert.address, advert.key), f"{ending}: it was carried out")
+        refused(e, attacker, True, source, SIZE, advert.address, advert.key, ending)
         e.check(memory.map[:] == before, f"{ending}: the victim's memory")
         attacker.close()
         victim.close()
     attacker, victim, task, advert = reader(e, bed, memory)
     thief, other = bed.connect()
     before = memory.map[:]
-    e.check(not thief.write(source, SIZE, advert.address, advert.key), "another connection's key was good")
+    refused(e, thief, True, source, SIZE, advert.address, advert.key, "another connection's key")
     e.check(memory.map[:] == before, "the victim's memory")
     e.check(attacker.write(source, SIZE, advert.address, advert.key), "where the key is good")
     attacker.send(RDMAWRCOMPL, word(SIZE))
@@ -298,12 +299,12 @@ def partly_there(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def taken_back(e):
     """A reader cancels its advert: the cancel is confirmed, or crosses a report, Data or a
     SrcAvail. After the cancel the stream continues at the same position."""
     bed = raw.Bed(e)
-    memory, source = Memory(SIZE), Memory(SIZE).fill(3)
+    memory, source = bed.memory(SIZE), Memory(SIZE).fill(3)
     for crossing in ("confirmed", "reported", "data", "advert"):
         memory.fill(1)
         attacker, victim, task, advert = reader(e, bed, memory)
@@ -329,12 +330,12 @@ def taken_back(e):
     nothing_left(e, bed)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, timeout=60, hosts=BEDS)
 def reported_only(e):
     """A peer reports bytes without writing them: the receive call returns the reported number, with
     the program's own contents. A report of more bytes than the advert has is a violation."""
     bed = raw.Bed(e)
-    memory = Memory(SIZE).fill(4)
+    memory = bed.memory(SIZE).fill(4)
     before = memory.map[:]
     for size in (1, SIZE):
         attacker, victim, task, _ = reader(e, bed, memory)
