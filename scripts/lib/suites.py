@@ -184,7 +184,7 @@ LONGEST = "debug:short"
 SIW = ["create", "connect.listening.backlog", "options.tcp.syn_count", "options.timers.idle_connection_lives", "options.timers.dead_peer_is_noticed",
        "poll.states.reset", "poll.epoll.edge", "poll.epoll.connect_edges", "data.stream", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts",
        "data.buffers.full", "close.closing", "close.shutdown.behind_data", "ipproto.chosen", "ipproto.mpa", "seqpacket.messages.boundaries",
-       "seqpacket.messages.beyond_the_buffer", "hostile.reach.outside", "hostile.reach.of_others", "hostile.sinks.outside"]
+       "seqpacket.messages.beyond_the_buffer", "hostile.reach.outside", "hostile.reach.of_others", "hostile.sinks.outside", "hostile.sinks.refused_often"]
 SIW_ALL = ["create", "connect.listening", "options.tcp.syn_count", "options.timers", "poll", "data", "close", "seqpacket", "ipproto.chosen", "ipproto.mpa",
            "ipproto.route", "ipproto.users", "zcopy", "hostile"]
 

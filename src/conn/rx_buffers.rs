@@ -317,8 +317,8 @@ impl Connection {
         // a cheap check first: the target is at most the window or the minimum
         few(self.rx_buffers.window.max(LEAST_BUFFERS))
             && few(self.target(sk))
-            // siw refuses receive requests after the peer has ended the connection
-            && !self.both_ended()
+            // siw refuses receive requests once the connection has ended, or flushes each at once
+            && !(self.both_ended() || self.closing.has_begun())
     }
 
     /// Posts the missing receive buffers, if enough are missing. If the spare buffers do not

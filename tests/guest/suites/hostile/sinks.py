@@ -194,6 +194,21 @@ def outside(e):
     nothing_left(e, bed)
 
 
+@case(reference=False, families=("v4",), timeout=120, hosts=BEDS)
+def refused_often(e):
+    """Each refused WRITE ends the receive call that has advertised its memory, also if the device
+    flushes receive requests at once."""
+    bed = raw.Bed(e)
+    memory, source = bed.memory(SIZE).fill(1), Memory(PAGE)
+    for _ in range(e.rounds(80)):
+        attacker, victim, task, advert = reader(e, bed, memory)
+        refused(e, attacker, True, source, 8, 0, advert.key, "address 0")
+        e.check(task.result() in RESETS, "the call")
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
+
+
 @case(reference=False, timeout=120, hosts=BEDS)
 def afterwards(e):
     """WRITEs to a reader's memory after its call has returned: because of a report, of Data or of
