@@ -13,7 +13,8 @@ from lib.registry import case
 from .messages import BEDS, END, LAST, echo, nothing_left, works
 
 SIZE = 100000
-RESETS = ("ECONNRESET", "EPIPE", "ETIMEDOUT")
+# siw refuses requests once the peer has ended the connection.
+RESETS = ("ECONNRESET", "EPIPE", "ETIMEDOUT", *["ECONNABORTED"] * raw.SIW)
 
 
 def eager(victim):
