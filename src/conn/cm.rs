@@ -9,7 +9,7 @@ use super::zcopy::Zcopy;
 use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::address::Address;
 use crate::sys::errno::{Errno, EAGAIN, ECONNABORTED, EMSGSIZE, ETIMEDOUT};
-use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
+use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{CmLink, Endpoint, LinkId, Resolver, Upcalls};
 use kernel::sync::Arc;
 
@@ -20,8 +20,6 @@ const MOST_STALE: u8 = 64;
 const MOST_MTU_STEPS: u8 = 4;
 /// Maximum number of retries of requests whose connection ended without a reply.
 const MOST_RESETS: u8 = 4;
-/// Time limit of all requests of one connect attempt.
-const STALE_TIME: Jiffies = seconds(24);
 
 /// Address resolver and CM link of a connection. Protected by the connection's spinlock.
 #[derive(Default)]
@@ -88,20 +86,18 @@ impl Cm {
     }
 
     /// Counts a reject because of the path MTU (`EMSGSIZE`), a full backlog (`EAGAIN`), a stale
-    /// connection, or a request without a reply (`ECONNABORTED`). `time` limits retries for a full
-    /// backlog and silence (`ETIMEDOUT`). Returns the destination of the next request, if any.
+    /// connection, or a request without a reply (`ECONNABORTED`). `time` limits all retries of a
+    /// connect(2). Returns the destination of the next request, if any.
     pub(crate) fn retry_with(&mut self, why: Errno, time: Jiffies) -> Option<Address> {
         let (count, most) = match why {
             EMSGSIZE => (&mut self.mtu_steps, MOST_MTU_STEPS),
-            EAGAIN | ETIMEDOUT => return self.target.filter(|_| self.time_left(time) > 0),
+            EAGAIN | ETIMEDOUT => (&mut 0, u8::MAX),
             ECONNABORTED => (&mut self.resets, MOST_RESETS),
             _ => (&mut self.stale, MOST_STALE),
         };
-        if *count >= most || is_past(self.since.wrapping_add(STALE_TIME)) {
-            return None;
-        }
+        let may = *count < most;
         *count = count.saturating_add(1);
-        self.target
+        self.target.filter(|_| may && self.time_left(time) > 0)
     }
 
     /// Returns the socket's current resolver, if `search` is the ID of this resolver.
