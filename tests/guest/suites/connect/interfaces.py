@@ -188,6 +188,7 @@ def bond_in_transfer(e):
             e.equal(sent.result(), "ok", "the result of the sender")
         for host in NUMBERS:
             e.until(lambda host=host: active(host) not in ("", first), f"the other device is active on {host}")
+        # without the ping, REQs of two minutes get no reply; the cause is unknown
         e.until(lambda: replies(addresses[1]), "a reply by the other device")
         by_sdp(e, addresses)
 
