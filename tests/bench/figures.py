@@ -90,7 +90,7 @@ def difference(samples, part, one, other, size, connections, name, scale):
 
 
 def grid(title, columns, lines):
-    """Formats a table of texts, whose first column is left-aligned, if there are any."""
+    """Formats a table of texts, whose first column is left-aligned. Without lines: nothing."""
     if not lines:
         return
     widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
